@@ -1,0 +1,206 @@
+#ifndef S3_STORE_H
+#define S3_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "s3/meta.h"
+
+/*
+ * The store contract: a flat map from keys to immutable objects, judged by conditions. Every implementation (mem:,
+ * file:, s3:) and every wrapper (gate, fault, trace) is a `struct store`; wrappers hold a `next`. All calls block, may
+ * come from many threads at once, and end by their deadline (INV: no hang).
+ *
+ * Keys are 1 to 1,024 bytes relative to the store's prefix, no NUL, passed as NUL-terminated strings. "a" and "a/b" can
+ * both exist; so can "a/" (a directory marker). ETags are opaque, without quotes or "W/".
+ *
+ * Errors:  ERR_NOT_FOUND only for a complete, believed 404 of the key (INV-9); ERR_CONFLICT a condition did not hold
+ * (412, and 404 on If-Match); ERR_STORE_RACE 409, try again; ERR_STORE_AWAY, ERR_STORE_TIMEOUT, ERR_STORE_BAD_ANSWER
+ * "unavailable", never "absent"; ERR_STORE_DENIED keys, signature or rights; ERR_STORE_NO_BUCKET; ERR_STORE_UNSUPPORTED
+ * 501 or a capability that the store has not.
+ */
+
+struct store_object {
+    uint64_t size;
+    char etag[LIMIT_ETAG];
+    int64_t last_modified_ns; /* wall clock of the store, second or millisecond precision */
+    char content_type[128];
+    struct meta meta;
+};
+void store_object_init(struct store_object *object);
+void store_object_release(struct store_object *object);
+
+/* Where a PUT takes its bytes: `mem`, or `fd` from `off` (read with pread, so that an attempt can begin again). */
+struct store_body {
+    const void *mem;
+    int fd; /* used when mem is NULL and size > 0 */
+    uint64_t off;
+    uint64_t size;
+    const uint8_t *sha256; /* SHA256_SIZE bytes when known, else NULL */
+    const uint8_t *md5;    /* MD5_SIZE bytes when known, else NULL; sent as Content-MD5 */
+};
+
+enum store_cond_kind { STORE_COND_NONE, STORE_COND_ABSENT, STORE_COND_MATCH };
+struct store_cond {
+    enum store_cond_kind kind;
+    const char *etag; /* for STORE_COND_MATCH */
+};
+
+/*
+ * What is known after a call that changes something. STORE_UNKNOWN: the request may have been, or may still be, carried
+ * out (lost answer, time-out, 5xx after the body was sent); the caller looks before acting (INV-10).
+ */
+enum store_outcome { STORE_NOT_DONE, STORE_DONE, STORE_REFUSED, STORE_UNKNOWN };
+
+struct store_put {
+    const char *key;
+    struct store_body body;
+    struct store_cond cond;
+    const char *content_type; /* NULL: application/octet-stream */
+    const struct meta *meta;  /* may be NULL. "holdfast-version" in it is the write id of the lost-answer check */
+    int64_t deadline_ns;      /* clock_mono_ns() value; 0: the store's default for the size */
+};
+struct store_put_result {
+    enum store_outcome outcome; /* set on success and on error */
+    char etag[LIMIT_ETAG];      /* on STORE_DONE */
+};
+
+/* Receives the bytes of a GET in order, without gaps or repeats also when the store resumes a cut body. A failing sink
+ * ends the GET with its error. */
+typedef int store_sink_fn(void *arg, const void *data, size_t len, struct err *err);
+
+struct store_get {
+    const char *key;
+    uint64_t off;
+    uint64_t len;         /* 0: to the end. Asking beyond the end gives ERR_RANGE */
+    const char *if_match; /* ETag or NULL; a mismatch is ERR_CONFLICT */
+    store_sink_fn *sink;
+    void *sink_arg;
+    int64_t deadline_ns;
+};
+
+struct store_delete {
+    const char *key;
+    const char *if_match; /* ETag or NULL. ERR_STORE_UNSUPPORTED when caps say that DELETE ignores conditions */
+    int64_t deadline_ns;
+};
+
+/* Server-side copy, only to fresh keys (INV-15). */
+struct store_copy {
+    const char *from;
+    const char *from_if_match; /* ETag or NULL; where the store ignores it the result is compared with `from_etag` rules */
+    const char *to;
+    const struct meta *meta; /* NULL: copy the source's metadata, else replace it */
+    int64_t deadline_ns;
+};
+
+struct store_list_entry {
+    const char *key; /* relative to the store's prefix; a common prefix ends in the delimiter */
+    bool is_prefix;
+    uint64_t size;
+    const char *etag;
+    int64_t last_modified_ns;
+};
+/* Called in bytewise order of the keys; return -1 to stop with an error. */
+typedef int store_list_fn(void *arg, const struct store_list_entry *entry, struct err *err);
+struct store_list {
+    const char *prefix;      /* "" for all */
+    const char *start_after; /* NULL or a key: only greater keys */
+    char delimiter;          /* '/' or 0 */
+    unsigned limit;          /* stop after so many entries; 0: all, page after page */
+    store_list_fn *fn;
+    void *arg;
+    int64_t deadline_ns;
+};
+
+struct store_presign {
+    const char *method; /* "GET", "PUT", "HEAD" */
+    const char *key;
+    int64_t expires_s; /* 1 to 604800 */
+    const char *response_content_type;        /* NULL or the header that the answer shall carry */
+    const char *response_content_disposition; /* likewise */
+};
+
+/* What the store does, found by the probe and the provider's profile, never assumed (docs/stores.md). */
+enum store_yes_no { STORE_NO, STORE_YES, STORE_NOT_PROBED };
+struct store_caps {
+    enum store_yes_no put_if_absent;
+    enum store_yes_no put_if_match;
+    enum store_yes_no put_atomic; /* of parallel conditional creates exactly one wins */
+    enum store_yes_no delete_if_match;
+    enum store_yes_no copy_source_if_match;
+    enum store_yes_no copy_dest_conditions;
+    enum store_yes_no server_side_copy;
+    enum store_yes_no etag_quoted; /* YES: conditions need "etag" in quotes; NO: bare */
+    enum store_yes_no list_consistent;
+    enum store_yes_no presign;
+    enum store_yes_no folds_names; /* YES: keys are composed to NFC */
+    int64_t min_write_interval_ns; /* per key; 1 s at R2 */
+    uint64_t max_put_bytes;
+};
+
+/* Counters since open, for status and metrics. */
+struct store_counters {
+    uint64_t requests, retries, errors, bytes_up, bytes_down;
+    uint64_t gets, puts, heads, deletes, lists, copies;
+};
+
+struct store;
+struct store_ops {
+    const char *name; /* "mem", "file", "s3", "gate", "fault", "trace" */
+    int (*head)(struct store *store, const char *key, int64_t deadline_ns, struct store_object *out, struct err *err);
+    int (*get)(struct store *store, const struct store_get *req, struct store_object *out, struct err *err);
+    int (*put)(struct store *store, const struct store_put *req, struct store_put_result *res, struct err *err);
+    int (*del)(struct store *store, const struct store_delete *req, enum store_outcome *outcome, struct err *err);
+    int (*copy)(struct store *store, const struct store_copy *req, struct store_put_result *res, struct err *err);
+    int (*list)(struct store *store, const struct store_list *req, struct err *err);
+    /* The URL goes into `url`; ERR_STORE_UNSUPPORTED where there is no such thing (mem:, file:). */
+    int (*presign)(struct store *store, const struct store_presign *req, struct buf *url, struct err *err);
+    /* Asks the store how it behaves, on scratch keys under ".holdfast/probe/", and cleans up. */
+    int (*probe)(struct store *store, struct store_caps *caps, struct err *err);
+    void (*counters)(struct store *store, struct store_counters *out);
+    void (*free)(struct store *store);
+};
+struct buf;
+struct store {
+    const struct store_ops *ops;
+    struct store *next; /* the wrapped store, owned; NULL at the bottom */
+    struct store_caps caps;
+    char url[512]; /* for messages: never holds a secret */
+};
+
+/*
+ * The calls below go through the gate (s3/gate.c): it checks the arguments (key length and bytes, conditions that caps
+ * deny), asserts the contract of the answer (size and ETag set, outcome consistent with the result, listing keys inside
+ * the prefix and rising) and passes on. `out` objects are initialised by the caller, filled on success.
+ */
+int store_head(struct store *store, const char *key, int64_t deadline_ns, struct store_object *out,
+               struct err *err) MUST_CHECK;
+int store_get(struct store *store, const struct store_get *req, struct store_object *out, struct err *err) MUST_CHECK;
+int store_put(struct store *store, const struct store_put *req, struct store_put_result *res,
+              struct err *err) MUST_CHECK;
+int store_delete(struct store *store, const struct store_delete *req, enum store_outcome *outcome,
+                 struct err *err) MUST_CHECK;
+int store_copy(struct store *store, const struct store_copy *req, struct store_put_result *res,
+               struct err *err) MUST_CHECK;
+int store_list(struct store *store, const struct store_list *req, struct err *err) MUST_CHECK;
+int store_presign(struct store *store, const struct store_presign *req, struct buf *url, struct err *err) MUST_CHECK;
+int store_probe(struct store *store, struct err *err) MUST_CHECK; /* stores the result in store->caps */
+void store_counters(struct store *store, struct store_counters *out);
+void store_free(struct store *store);
+#define scope_store scope(store_free_ptr) struct store
+void store_free_ptr(struct store **store);
+
+/* A small object whole, at most `max` bytes; caller frees *data (NUL-terminated beyond *len). */
+int store_get_small(struct store *store, const char *key, size_t max, char **data, size_t *len,
+                    struct store_object *out, struct err *err) MUST_CHECK;
+/* A small object from memory. */
+int store_put_small(struct store *store, const char *key, const void *data, size_t len, struct store_cond cond,
+                    struct store_put_result *res, struct err *err) MUST_CHECK;
+
+/* Plain words for each capability that is missing or was not proven, one line each, for doctor and status. */
+int store_caps_explain(const struct store_caps *caps, struct buf *out, struct err *err) MUST_CHECK;
+
+#endif
