@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#pragma GCC poison strcpy strcat sprintf vsprintf atoi atol atoll strtok gets system
+/* gets() needs no poison: C11 and later do not declare it. */
+#pragma GCC poison strcpy strcat sprintf vsprintf atoi atol atoll strtok system
 
 #endif

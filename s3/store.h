@@ -147,6 +147,7 @@ struct store_counters {
     uint64_t gets, puts, heads, deletes, lists, copies;
 };
 
+struct buf;
 struct store;
 struct store_ops {
     const char *name; /* "mem", "file", "s3", "gate", "fault", "trace" */
@@ -163,7 +164,6 @@ struct store_ops {
     void (*counters)(struct store *store, struct store_counters *out);
     void (*free)(struct store *store);
 };
-struct buf;
 struct store {
     const struct store_ops *ops;
     struct store *next; /* the wrapped store, owned; NULL at the bottom */
