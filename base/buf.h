@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/scope.h"
 
 /*
  * A growing byte buffer that is born with a maximum. It always ends in a NUL that is not counted, so that `data` is a C
@@ -31,6 +32,8 @@ int buf_vappendf(struct buf *buf, struct err *err, const char *fmt, va_list ap) 
 char *buf_reserve(struct buf *buf, size_t len, struct err *err) MUST_CHECK;
 void buf_commit(struct buf *buf, size_t len);
 void buf_clear(struct buf *buf);
+/* Cuts back to `len` bytes, which must not be more than there are. */
+void buf_truncate(struct buf *buf, size_t len);
 const char *buf_cstr(const struct buf *buf);
 /* Takes the memory out (caller frees; never NULL: an empty buffer gives an empty string, NULL only without memory). */
 char *buf_steal(struct buf *buf);

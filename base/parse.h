@@ -48,6 +48,11 @@ int percent_decode(const char *text, size_t len, struct buf *out, struct err *er
 
 /* Valid UTF-8 without surrogates or overlong forms. */
 bool utf8_valid(const void *data, size_t len);
+/* Length (1 to 4) of the valid UTF-8 sequence that `data` starts with, 0 when there is none. */
+size_t utf8_next(const void *data, size_t len);
+/* Copies text into `out` with control characters (C0, DEL, C1) and invalid UTF-8 as \xNN; backslashes stay, so escaping
+ * twice changes nothing. Cuts at a whole character when `out` is full; always ends in NUL. Answers the length. */
+size_t text_escape(const void *data, size_t len, char *out, size_t size);
 /* A form safe to print on a terminal or in a log: control characters, invalid UTF-8 and backslash as \xNN. */
 int printable_append(const void *data, size_t len, struct buf *out, struct err *err) MUST_CHECK;
 

@@ -5,7 +5,9 @@
 
 /*
  * A bounded worker pool. Jobs run in the order of submission on one of `threads` threads. pool_free() runs what is
- * queued, then joins; pool_drop() discards what has not started (calling each job's `drop`, if any).
+ * queued, then joins; pool_drop() discards what has not started (calling each job's `drop`, if any)
+ * and leaves the pool usable; pool_free() still has to follow. Workers are named "<name>-<n>" and have all signals
+ * blocked but those of faults. A job may submit, but must not drain or free its own pool.
  */
 struct pool;
 typedef void pool_fn(void *arg);
