@@ -12,7 +12,8 @@
  * a table; an unknown section or key in the file is ERR_USAGE naming file, line and the nearest known key.
  *
  * File form (INI): "[section]", "key = value", comments from '#' or ';' at the start of a line, values may be
- * "quoted" (then \" and \\ are escapes). No includes, no continuation lines.
+ * "quoted" (then \" and \\ are escapes). The last of two lines for one key counts; the sources may be loaded in any
+ * order. No includes, no continuation lines.
  */
 enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_ARGV };
 
@@ -35,8 +36,9 @@ struct config *config_new(const struct config_def *defs, struct err *err) MUST_C
 void config_free(struct config *config);
 int config_load_file(struct config *config, const char *path, struct err *err) MUST_CHECK;
 int config_load_text(struct config *config, const char *name, const char *text, size_t len, struct err *err) MUST_CHECK;
+/* An empty variable counts as unset. */
 int config_load_env(struct config *config, struct err *err) MUST_CHECK;
-/* One "--flag value"; ERR_USAGE when no setting has this flag. */
+/* One "--flag value"; ERR_USAGE when no setting has this flag. A NULL value is "true" for a CONFIG_BOOL. */
 int config_set_flag(struct config *config, const char *flag, const char *value, struct err *err) MUST_CHECK;
 
 /* Values by "section.key" (or "key"); an unknown name is a bug and asserts. config_str may be NULL when unset. */
