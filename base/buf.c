@@ -9,7 +9,7 @@
 void
 buf_init(struct buf *buf, size_t max)
 {
-    *buf = (struct buf){.max = max < SIZE_MAX ? max : SIZE_MAX - 1};
+    *buf = (struct buf){ .max = max < SIZE_MAX ? max : SIZE_MAX - 1 };
 }
 
 void

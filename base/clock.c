@@ -11,7 +11,7 @@
 static int64_t
 read_clock(clockid_t id)
 {
-    struct timespec ts = {0};
+    struct timespec ts = { 0 };
     (void)clock_gettime(id, &ts); /* cannot fail for these ids */
     return ts.tv_sec * NS_PER_S + ts.tv_nsec;
 }
@@ -39,12 +39,12 @@ real_sleep(int64_t ns)
 {
     if (ns <= 0)
         return;
-    struct timespec left = {.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
+    struct timespec left = { .tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S };
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
         continue;
 }
 
-static const struct clock_table real_clock = {real_wall, real_mono, real_boot, real_sleep};
+static const struct clock_table real_clock = { real_wall, real_mono, real_boot, real_sleep };
 static const struct clock_table *table = &real_clock;
 
 int64_t
@@ -77,10 +77,10 @@ clock_replace(const struct clock_table *replacement)
     table = replacement ? replacement : &real_clock;
 }
 
-static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-static const char *const days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
-                                   "Thursday", "Friday", "Saturday"};
+static const char *const months[] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+static const char *const days[] = { "Sunday",   "Monday", "Tuesday", "Wednesday",
+                                    "Thursday", "Friday", "Saturday" };
 
 /* The calendar of a moment, and the nanoseconds into its second; rounds down before 1970. */
 static struct tm
@@ -93,7 +93,7 @@ split(int64_t wall_ns, int64_t *nanos)
         seconds--;
     }
     time_t t = seconds;
-    struct tm tm = {0};
+    struct tm tm = { 0 };
     (void)gmtime_r(&t, &tm); /* int64 nanoseconds end in 2262 */
     return tm;
 }
@@ -106,8 +106,8 @@ time_rfc3339(int64_t wall_ns, char *out, size_t size)
     char fraction[24] = "";
     if (nanos != 0)
         (void)snprintf(fraction, sizeof(fraction), ".%09lld", (long long)nanos);
-    (void)snprintf(out, size, "%04d-%02d-%02dT%02d:%02d:%02d%sZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-                   tm.tm_hour, tm.tm_min, tm.tm_sec, fraction);
+    (void)snprintf(out, size, "%04d-%02d-%02dT%02d:%02d:%02d%sZ", tm.tm_year + 1900, tm.tm_mon + 1,
+                   tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, fraction);
 }
 
 void
@@ -124,8 +124,8 @@ time_iso_basic(int64_t wall_ns, char *out, size_t size)
 {
     int64_t nanos;
     struct tm tm = split(wall_ns, &nanos);
-    (void)snprintf(out, size, "%04d%02d%02dT%02d%02d%02dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-                   tm.tm_min, tm.tm_sec);
+    (void)snprintf(out, size, "%04d%02d%02dT%02d%02d%02dZ", tm.tm_year + 1900, tm.tm_mon + 1,
+                   tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
 /* The parsers walk over the text with these; each moves *at on success only. */
@@ -178,14 +178,14 @@ take_weekday(const char **at, bool full)
 static bool
 take_time(const char **at, struct tm *tm)
 {
-    return take_digits(at, 2, &tm->tm_hour) && take_text(at, ":") && take_digits(at, 2, &tm->tm_min) &&
-           take_text(at, ":") && take_digits(at, 2, &tm->tm_sec);
+    return take_digits(at, 2, &tm->tm_hour) && take_text(at, ":") &&
+           take_digits(at, 2, &tm->tm_min) && take_text(at, ":") && take_digits(at, 2, &tm->tm_sec);
 }
 
 static int
 month_days(int year, int month)
 {
-    static const int lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    static const int lengths[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
     bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     return month == 1 && leap ? 29 : lengths[month];
 }
@@ -194,8 +194,9 @@ month_days(int year, int month)
 static int
 join(struct tm tm, int64_t offset_s, int64_t nanos, int64_t *wall_ns)
 {
-    if (tm.tm_mon < 0 || tm.tm_mon > 11 || tm.tm_mday < 1 || tm.tm_mday > month_days(tm.tm_year, tm.tm_mon) ||
-        tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
+    if (tm.tm_mon < 0 || tm.tm_mon > 11 || tm.tm_mday < 1 ||
+        tm.tm_mday > month_days(tm.tm_year, tm.tm_mon) || tm.tm_hour > 23 || tm.tm_min > 59 ||
+        tm.tm_sec > 60)
         return -1;
     tm.tm_year -= 1900;
     int64_t ns;
@@ -230,8 +231,8 @@ take_offset(const char **at, int64_t *seconds)
     int hours;
     int minutes;
     int sign = take_text(at, "+") ? 1 : take_text(at, "-") ? -1 : 0;
-    if (sign == 0 || !take_digits(at, 2, &hours) || !take_text(at, ":") || !take_digits(at, 2, &minutes) ||
-        hours > 23 || minutes > 59)
+    if (sign == 0 || !take_digits(at, 2, &hours) || !take_text(at, ":") ||
+        !take_digits(at, 2, &minutes) || hours > 23 || minutes > 59)
         return false;
     *seconds = sign * (hours * 3600 + minutes * 60);
     return true;
@@ -240,14 +241,15 @@ take_offset(const char **at, int64_t *seconds)
 int
 time_parse_rfc3339(const char *text, int64_t *wall_ns)
 {
-    struct tm tm = {0};
+    struct tm tm = { 0 };
     const char *at = text;
     int64_t nanos;
     int64_t offset;
-    if (!take_digits(&at, 4, &tm.tm_year) || !take_text(&at, "-") || !take_digits(&at, 2, &tm.tm_mon) ||
-        !take_text(&at, "-") || !take_digits(&at, 2, &tm.tm_mday) ||
-        (!take_text(&at, "T") && !take_text(&at, "t")) || !take_time(&at, &tm) || !take_fraction(&at, &nanos) ||
-        !take_offset(&at, &offset) || *at != '\0')
+    if (!take_digits(&at, 4, &tm.tm_year) || !take_text(&at, "-") ||
+        !take_digits(&at, 2, &tm.tm_mon) || !take_text(&at, "-") ||
+        !take_digits(&at, 2, &tm.tm_mday) || (!take_text(&at, "T") && !take_text(&at, "t")) ||
+        !take_time(&at, &tm) || !take_fraction(&at, &nanos) || !take_offset(&at, &offset) ||
+        *at != '\0')
         return -1;
     tm.tm_mon--;
     return join(tm, offset, nanos, wall_ns);
@@ -258,11 +260,13 @@ static bool
 imf_fixdate(const char *at, struct tm *tm)
 {
     return take_weekday(&at, false) && take_text(&at, ", ") && take_digits(&at, 2, &tm->tm_mday) &&
-           take_text(&at, " ") && take_month(&at, tm) && take_text(&at, " ") && take_digits(&at, 4, &tm->tm_year) &&
-           take_text(&at, " ") && take_time(&at, tm) && take_text(&at, " GMT") && *at == '\0';
+           take_text(&at, " ") && take_month(&at, tm) && take_text(&at, " ") &&
+           take_digits(&at, 4, &tm->tm_year) && take_text(&at, " ") && take_time(&at, tm) &&
+           take_text(&at, " GMT") && *at == '\0';
 }
 
-/* RFC 9110 5.6.7: a two-digit year more than 50 years ahead is the most recent past year with these digits. */
+/* RFC 9110 5.6.7: a two-digit year more than 50 years ahead is the most recent past year with
+ * these digits. */
 static int
 full_year(int two_digits)
 {
@@ -277,8 +281,9 @@ static bool
 rfc850_date(const char *at, struct tm *tm)
 {
     if (!take_weekday(&at, true) || !take_text(&at, ", ") || !take_digits(&at, 2, &tm->tm_mday) ||
-        !take_text(&at, "-") || !take_month(&at, tm) || !take_text(&at, "-") || !take_digits(&at, 2, &tm->tm_year) ||
-        !take_text(&at, " ") || !take_time(&at, tm) || !take_text(&at, " GMT") || *at != '\0')
+        !take_text(&at, "-") || !take_month(&at, tm) || !take_text(&at, "-") ||
+        !take_digits(&at, 2, &tm->tm_year) || !take_text(&at, " ") || !take_time(&at, tm) ||
+        !take_text(&at, " GMT") || *at != '\0')
         return false;
     tm->tm_year = full_year(tm->tm_year);
     return true;
@@ -288,18 +293,21 @@ rfc850_date(const char *at, struct tm *tm)
 static bool
 asctime_date(const char *at, struct tm *tm)
 {
-    return take_weekday(&at, false) && take_text(&at, " ") && take_month(&at, tm) && take_text(&at, " ") &&
-           (take_text(&at, " ") ? take_digits(&at, 1, &tm->tm_mday) : take_digits(&at, 2, &tm->tm_mday)) &&
-           take_text(&at, " ") && take_time(&at, tm) && take_text(&at, " ") && take_digits(&at, 4, &tm->tm_year) &&
-           *at == '\0';
+    return take_weekday(&at, false) && take_text(&at, " ") && take_month(&at, tm) &&
+           take_text(&at, " ") &&
+           (take_text(&at, " ") ? take_digits(&at, 1, &tm->tm_mday)
+                                : take_digits(&at, 2, &tm->tm_mday)) &&
+           take_text(&at, " ") && take_time(&at, tm) && take_text(&at, " ") &&
+           take_digits(&at, 4, &tm->tm_year) && *at == '\0';
 }
 
 int
 time_parse_http(const char *text, int64_t *wall_ns)
 {
-    static bool (*const forms[])(const char *, struct tm *) = {imf_fixdate, rfc850_date, asctime_date};
+    static bool (*const forms[])(const char *, struct tm *) = { imf_fixdate, rfc850_date,
+                                                                asctime_date };
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
-        struct tm tm = {0};
+        struct tm tm = { 0 };
         if (forms[i](text, &tm))
             return join(tm, 0, 0, wall_ns);
     }

@@ -61,15 +61,18 @@ parse_value(enum config_kind kind, const char *text, struct value *out)
     return false;
 }
 
-/* Checks the text always, and keeps it unless a stronger source has spoken. The error does not name the setting. */
+/* Checks the text always, and keeps it unless a stronger source has spoken. The error does not
+ * name the setting. */
 static int
-set_value(struct config *config, size_t i, enum config_source source, const char *text, struct err *err)
+set_value(struct config *config, size_t i, enum config_source source, const char *text,
+          struct err *err)
 {
     const struct config_def *def = &config->defs[i];
     struct value *old = &config->values[i];
-    struct value value = {.source = source};
+    struct value value = { .source = source };
     if (!parse_value(def->kind, text, &value))
-        return err_set(err, ERR_USAGE, "'%s' is not %s", def->secret ? "(secret)" : text, kind_words[def->kind]);
+        return err_set(err, ERR_USAGE, "'%s' is not %s", def->secret ? "(secret)" : text,
+                       kind_words[def->kind]);
     if (source < old->source)
         return 0;
     value.text = strdup(text);
@@ -188,9 +191,10 @@ list_word(const struct config_def *def, enum list_kind kind, const char *section
 
 /* Answers ERR_USAGE for `word` and names the nearest that would do. */
 static int
-unknown(const struct config *config, enum list_kind kind, const char *section, const char *word, struct err *err)
+unknown(const struct config *config, enum list_kind kind, const char *section, const char *word,
+        struct err *err)
 {
-    static const char *const names[] = {"section", "key", "option"};
+    static const char *const names[] = { "section", "key", "option" };
     scope_free const char **words = calloc(config->count + 1, sizeof(words[0]));
     if (!words)
         return err_nomem(err);
@@ -203,8 +207,8 @@ unknown(const struct config *config, enum list_kind kind, const char *section, c
     const char *near = nearest_word(word, words);
     const char *dashes = kind == LIST_FLAGS ? "--" : "";
     if (near)
-        return err_set(err, ERR_USAGE, "unknown %s '%s%s', did you mean '%s%s'?", names[kind], dashes, word, dashes,
-                       near);
+        return err_set(err, ERR_USAGE, "unknown %s '%s%s', did you mean '%s%s'?", names[kind],
+                       dashes, word, dashes, near);
     return err_set(err, ERR_USAGE, "unknown %s '%s%s'", names[kind], dashes, word);
 }
 
@@ -212,7 +216,8 @@ static bool
 find_key(const struct config *config, const char *section, const char *key, size_t *out)
 {
     for (size_t i = 0; i < config->count; i++) {
-        if (strcmp(config->defs[i].section, section) == 0 && strcmp(config->defs[i].key, key) == 0) {
+        if (strcmp(config->defs[i].section, section) == 0 &&
+            strcmp(config->defs[i].key, key) == 0) {
             *out = i;
             return true;
         }
@@ -304,11 +309,13 @@ text_line(struct config *config, char *text, const char **section, struct err *e
     char *line = trim(text);
     if (line[0] == '\0' || line[0] == '#' || line[0] == ';')
         return 0;
-    return line[0] == '[' ? section_line(config, line, section, err) : key_line(config, line, *section, err);
+    return line[0] == '[' ? section_line(config, line, section, err)
+                          : key_line(config, line, *section, err);
 }
 
 int
-config_load_text(struct config *config, const char *name, const char *text, size_t len, struct err *err)
+config_load_text(struct config *config, const char *name, const char *text, size_t len,
+                 struct err *err)
 {
     if (len > LIMIT_CONFIG_FILE)
         return err_set(err, ERR_TOO_LARGE, "%s: longer than %u bytes", name, LIMIT_CONFIG_FILE);
@@ -392,7 +399,7 @@ index_of(const struct config *config, const char *name)
         if (strcmp(key, def->key) == 0)
             return i;
     }
-    assert(!"unknown setting");
+    assert(false && "unknown setting");
     return 0;
 }
 
@@ -436,7 +443,7 @@ config_source(const struct config *config, const char *name)
 static int
 show_line(const struct config_def *def, const struct value *value, struct buf *out, struct err *err)
 {
-    static const char *const sources[] = {"default", "file", "environment", "command line"};
+    static const char *const sources[] = { "default", "file", "environment", "command line" };
     if (append_name(def, out, err) < 0 || buf_append_str(out, " = ", err) < 0)
         return -1;
     const char *text = value->text ? value->text : "(unset)";

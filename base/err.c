@@ -17,28 +17,38 @@ struct row {
 };
 
 static const struct row rows[ERR_CODE_COUNT] = {
-#define X(code, sys, http, status, retry, slug) [code] = {sys, http, status, retry, slug},
+#define X(code, sys, http, status, retry, slug) [code] = { sys, http, status, retry, slug },
     ERR_TABLE(X)
 #undef X
 };
 
-/* Only errnos whose meaning for the caller does not depend on the call. EINVAL is not here: from the kernel it means
- * that we asked for something it cannot do, not that the user did. */
+/* Only errnos whose meaning for the caller does not depend on the call. EINVAL is not here: from
+ * the kernel it means that we asked for something it cannot do, not that the user did. */
 static const struct {
     int sys;
     enum err_code code;
 } from_errno[] = {
-    {ENOSPC, ERR_NO_SPACE}, {EDQUOT, ERR_QUOTA},
-    {ENOMEM, ERR_NOMEM},    {EMFILE, ERR_FILES},
-    {ENFILE, ERR_FILES},    {EACCES, ERR_DENIED},
-    {EPERM, ERR_PERM},      {EROFS, ERR_READ_ONLY},
-    {ENOENT, ERR_NOT_FOUND}, {EEXIST, ERR_EXISTS},
-    {ENOTDIR, ERR_NOT_DIR}, {EISDIR, ERR_IS_DIR},
-    {ENOTEMPTY, ERR_NOT_EMPTY}, {ELOOP, ERR_LOOP},
-    {EBUSY, ERR_BUSY},      {EXDEV, ERR_CROSS_DEVICE},
-    {ENAMETOOLONG, ERR_NAME_TOO_LONG}, {EFBIG, ERR_TOO_LARGE},
-    {EAGAIN, ERR_AGAIN},    {EOPNOTSUPP, ERR_UNSUPPORTED},
-    {ENOSYS, ERR_UNSUPPORTED},
+    { ENOSPC, ERR_NO_SPACE },
+    { EDQUOT, ERR_QUOTA },
+    { ENOMEM, ERR_NOMEM },
+    { EMFILE, ERR_FILES },
+    { ENFILE, ERR_FILES },
+    { EACCES, ERR_DENIED },
+    { EPERM, ERR_PERM },
+    { EROFS, ERR_READ_ONLY },
+    { ENOENT, ERR_NOT_FOUND },
+    { EEXIST, ERR_EXISTS },
+    { ENOTDIR, ERR_NOT_DIR },
+    { EISDIR, ERR_IS_DIR },
+    { ENOTEMPTY, ERR_NOT_EMPTY },
+    { ELOOP, ERR_LOOP },
+    { EBUSY, ERR_BUSY },
+    { EXDEV, ERR_CROSS_DEVICE },
+    { ENAMETOOLONG, ERR_NAME_TOO_LONG },
+    { EFBIG, ERR_TOO_LARGE },
+    { EAGAIN, ERR_AGAIN },
+    { EOPNOTSUPP, ERR_UNSUPPORTED },
+    { ENOSYS, ERR_UNSUPPORTED },
 };
 
 static const struct row *

@@ -129,7 +129,8 @@ feed_fd(int fd, uint64_t off, uint64_t size, struct hash *a, struct hash *b, str
         if (got < 0)
             return -1;
         if ((size_t)got < want)
-            return err_set(err, ERR_IO, "file ends %llu bytes early", (unsigned long long)size - (size_t)got);
+            return err_set(err, ERR_IO, "file ends %llu bytes early",
+                           (unsigned long long)size - (size_t)got);
         if (update_both(a, b, chunk, want, err) < 0)
             return -1;
         off += want;
@@ -164,7 +165,8 @@ done:
     return rc;
 }
 
-/* RFC 3720 B.4: polynomial 0x1edc6f41, here reflected. slice[k][b] is byte b followed by k zero bytes. */
+/* RFC 3720 B.4: polynomial 0x1edc6f41, here reflected. slice[k][b] is byte b followed by k zero
+ * bytes. */
 #define CRC32C_POLY 0x82f63b78u
 static uint32_t slice[8][256];
 static pthread_once_t slice_once = PTHREAD_ONCE_INIT;
@@ -187,9 +189,11 @@ make_slices(void)
 static uint32_t
 slice_word(uint32_t crc, const uint8_t *in)
 {
-    uint32_t low = crc ^ ((uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24);
-    return slice[7][low & 0xff] ^ slice[6][low >> 8 & 0xff] ^ slice[5][low >> 16 & 0xff] ^ slice[4][low >> 24] ^
-           slice[3][in[4]] ^ slice[2][in[5]] ^ slice[1][in[6]] ^ slice[0][in[7]];
+    uint32_t low = crc ^ ((uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 |
+                          (uint32_t)in[3] << 24);
+    return slice[7][low & 0xff] ^ slice[6][low >> 8 & 0xff] ^ slice[5][low >> 16 & 0xff] ^
+           slice[4][low >> 24] ^ slice[3][in[4]] ^ slice[2][in[5]] ^ slice[1][in[6]] ^
+           slice[0][in[7]];
 }
 
 uint32_t
@@ -226,7 +230,8 @@ crc32c_cpu(uint32_t seed, const void *data, size_t len)
 uint32_t
 crc32c(uint32_t seed, const void *data, size_t len)
 {
-    return __builtin_cpu_supports("sse4.2") ? crc32c_cpu(seed, data, len) : crc32c_portable(seed, data, len);
+    return __builtin_cpu_supports("sse4.2") ? crc32c_cpu(seed, data, len)
+                                            : crc32c_portable(seed, data, len);
 }
 #else
 uint32_t

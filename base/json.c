@@ -48,7 +48,7 @@ print_chunk(const char *text, size_t len, void *arg)
 int
 json_print(const json_t *value, struct buf *out, struct err *err)
 {
-    struct print print = {.out = out, .err = err};
+    struct print print = { .out = out, .err = err };
     size_t start = out->len;
     if (json_dump_callback(value, print_chunk, &print, JSON_COMPACT | JSON_ENCODE_ANY) == 0)
         return 0;
@@ -148,12 +148,14 @@ json_t *
 json_bytes(const void *data, size_t len)
 {
     const char *in = data;
-    struct err err = ERR_INIT; /* the caller learns of failure from NULL, which can only mean memory */
+    struct err err =
+        ERR_INIT; /* the caller learns of failure from NULL, which can only mean memory */
     scope_buf text;
     buf_init(&text, SIZE_MAX);
     while (len > 0) {
         size_t size = utf8_next(in, len);
-        int rc = size > 0 ? buf_append(&text, in, size, &err) : buf_append_str(&text, "\xef\xbf\xbd", &err);
+        int rc = size > 0 ? buf_append(&text, in, size, &err)
+                          : buf_append_str(&text, "\xef\xbf\xbd", &err);
         if (rc < 0)
             return NULL;
         size = size > 0 ? size : 1;

@@ -12,12 +12,13 @@
 #include "base/parse.h"
 
 /* Both end in NULL for nearest_word(). */
-static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const level_names[] = { "error", "warn", "info", "debug", "trace", NULL };
 static const char *const component_names[] = {
 #define X(name) #name,
     LOG_COMPONENTS(X)
 #undef X
-        NULL};
+        NULL
+};
 
 #define LONGEST_WORD 16
 
@@ -36,10 +37,12 @@ find_word(const char *word, size_t len, const char *const *words)
 }
 
 static int
-unknown_word(const char *what, const char *word, size_t len, const char *const *words, struct err *err)
+unknown_word(const char *what, const char *word, size_t len, const char *const *words,
+             struct err *err)
 {
     char copy[LONGEST_WORD + 1];
-    (void)snprintf(copy, sizeof(copy), "%.*s", (int)(len < LONGEST_WORD ? len : LONGEST_WORD), word);
+    (void)snprintf(copy, sizeof(copy), "%.*s", (int)(len < LONGEST_WORD ? len : LONGEST_WORD),
+                   word);
     const char *near = nearest_word(copy, words);
     if (near)
         return err_set(err, ERR_USAGE, "unknown log %s '%s', did you mean '%s'?", what, copy, near);
@@ -88,7 +91,8 @@ log_configure(const char *spec, struct err *err)
 bool
 log_enabled(enum log_component component, enum log_level level)
 {
-    return (int)level - LOG_LEVEL_INFO <= atomic_load_explicit(&levels[component], memory_order_relaxed);
+    return (int)level - LOG_LEVEL_INFO <=
+           atomic_load_explicit(&levels[component], memory_order_relaxed);
 }
 
 void
@@ -97,7 +101,8 @@ log_redirect(int fd)
     atomic_store(&target_fd, fd);
 }
 
-/* One write(2): lines of threads and processes do not mix. A log that cannot be written is not worth failing for. */
+/* One write(2): lines of threads and processes do not mix. A log that cannot be written is not
+ * worth failing for. */
 static void
 emit(const char *line, size_t len)
 {
@@ -124,7 +129,8 @@ log_write(enum log_component component, enum log_level level, const char *fmt, .
     if (full < 0)
         text[0] = '\0';
     time_rfc3339(clock_wall_ns(), stamp, sizeof(stamp));
-    int head = snprintf(line, sizeof(line), "%s %-5s %s ", stamp, level_names[level], component_names[component]);
+    int head = snprintf(line, sizeof(line), "%s %-5s %s ", stamp, level_names[level],
+                        component_names[component]);
     size_t len = (size_t)head;
     size_t text_len = strlen(text);
     len += text_escape(text, text_len, line + len, sizeof(line) - len - 1);

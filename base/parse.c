@@ -112,7 +112,8 @@ bool
 parse_bool(const char *text, bool *out)
 {
     static const char *const words[][2] = {
-        {"false", "true"}, {"no", "yes"}, {"off", "on"}, {"0", "1"}};
+        { "false", "true" }, { "no", "yes" }, { "off", "on" }, { "0", "1" }
+    };
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         for (int value = 0; value < 2; value++) {
             if (strcmp(text, words[i][value]) == 0) {
@@ -181,15 +182,18 @@ parse_duration(const char *text, int64_t *ns)
     static const struct {
         const char *unit;
         int64_t ns;
-    } units[] = {{"", NS_PER_S},       {"s", NS_PER_S},          {"ms", NS_PER_MS},
-                 {"m", 60 * NS_PER_S}, {"h", 60 * 60 * NS_PER_S}, {"d", 24 * 60 * 60 * NS_PER_S}};
+    } units[] = {
+        { "", NS_PER_S },       { "s", NS_PER_S },           { "ms", NS_PER_MS },
+        { "m", 60 * NS_PER_S }, { "h", 60 * 60 * NS_PER_S }, { "d", 24 * 60 * 60 * NS_PER_S }
+    };
     size_t digits = strspn(text, "0123456789");
     uint64_t value;
     if (!parse_u64_n(text, digits, &value))
         return false;
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         if (strcmp(text + digits, units[i].unit) == 0)
-            return checked_mul(value, (uint64_t)units[i].ns, &value) && apply_sign(false, value, ns);
+            return checked_mul(value, (uint64_t)units[i].ns, &value) &&
+                   apply_sign(false, value, ns);
     }
     return false;
 }
@@ -291,7 +295,8 @@ base64_value(char c)
     return at ? (int)(at - base64_digits) : -1;
 }
 
-/* Four characters, of which the last `pad` are '=', to 3 - pad bytes. Bits that would be lost must be zero. */
+/* Four characters, of which the last `pad` are '=', to 3 - pad bytes. Bits that would be lost
+ * must be zero. */
 static bool
 base64_group(const char *text, unsigned pad, uint8_t *out)
 {
@@ -397,9 +402,9 @@ utf8_next(const void *data, size_t len)
     static const struct {
         uint8_t first_min, first_max, second_min, second_max, size;
     } forms[] = {
-        {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-        {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-        {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+        { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
+        { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
+        { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
     };
     const uint8_t *in = data;
     if (len == 0)
@@ -434,8 +439,8 @@ utf8_valid(const void *data, size_t len)
     return true;
 }
 
-/* Length of the printable character that `in` starts with, 0 when its first byte needs an escape. C1 controls are two
- * bytes in UTF-8 and some terminals obey them. */
+/* Length of the printable character that `in` starts with, 0 when its first byte needs an
+ * escape. C1 controls are two bytes in UTF-8 and some terminals obey them. */
 static size_t
 printable_next(const uint8_t *in, size_t len)
 {
@@ -481,7 +486,8 @@ printable_append(const void *data, size_t len, struct buf *out, struct err *err)
     size_t start = out->len;
     while (len > 0) {
         size_t size = in[0] == '\\' ? 0 : printable_next(in, len);
-        int rc = size > 0 ? buf_append(out, in, size, err) : buf_appendf(out, err, "\\x%02x", in[0]);
+        int rc =
+            size > 0 ? buf_append(out, in, size, err) : buf_appendf(out, err, "\\x%02x", in[0]);
         if (rc < 0) {
             buf_truncate(out, start);
             return -1;

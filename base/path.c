@@ -17,8 +17,8 @@ path_check_name(const char *name, size_t len, struct err *err)
     if (len == 0)
         return err_set(err, ERR_BAD_NAME, "empty name");
     if (len > LIMIT_NAME)
-        return err_set(err, ERR_NAME_TOO_LONG, "name '%.*s...' is longer than %d bytes", shown(len), name,
-                       LIMIT_NAME);
+        return err_set(err, ERR_NAME_TOO_LONG, "name '%.*s...' is longer than %d bytes", shown(len),
+                       name, LIMIT_NAME);
     if ((len == 1 && name[0] == '.') || (len == 2 && memcmp(name, "..", 2) == 0))
         return err_set(err, ERR_BAD_NAME, "'%.*s' is not a name", shown(len), name);
     if (memchr(name, '\0', len))
@@ -32,10 +32,11 @@ int
 path_check(const char *path, size_t len, struct err *err)
 {
     if (len > LIMIT_PATH)
-        return err_set(err, ERR_NAME_TOO_LONG, "path '%.*s...' is longer than %d bytes", shown(len), path,
-                       LIMIT_PATH);
+        return err_set(err, ERR_NAME_TOO_LONG, "path '%.*s...' is longer than %d bytes", shown(len),
+                       path, LIMIT_PATH);
     if (len > 0 && (path[0] == '/' || path[len - 1] == '/'))
-        return err_set(err, ERR_BAD_NAME, "path '%.*s' starts or ends with a slash", shown(len), path);
+        return err_set(err, ERR_BAD_NAME, "path '%.*s' starts or ends with a slash", shown(len),
+                       path);
     const char *rest = path;
     const char *name;
     size_t rest_len = len;
@@ -43,8 +44,8 @@ path_check(const char *path, size_t len, struct err *err)
     unsigned depth = 0;
     while (path_next(&rest, &rest_len, &name, &name_len)) {
         if (++depth > LIMIT_PATH_DEPTH)
-            return err_set(err, ERR_NAME_TOO_LONG, "path '%.*s...' is deeper than %d", shown(len), path,
-                           LIMIT_PATH_DEPTH);
+            return err_set(err, ERR_NAME_TOO_LONG, "path '%.*s...' is deeper than %d", shown(len),
+                           path, LIMIT_PATH_DEPTH);
         if (path_check_name(name, name_len, err) < 0)
             return err_wrap(err, "path '%.*s'", shown(len), path);
     }
@@ -94,14 +95,15 @@ path_check_volume(const char *name, struct err *err)
 {
     size_t len = strlen(name);
     if (len > LIMIT_VOLUME_NAME)
-        return err_set(err, ERR_NAME_TOO_LONG, "volume name '%.*s...' is longer than %d characters", shown(len),
-                       name, LIMIT_VOLUME_NAME);
+        return err_set(err, ERR_NAME_TOO_LONG, "volume name '%.*s...' is longer than %d characters",
+                       shown(len), name, LIMIT_VOLUME_NAME);
     bool good = is_volume_start(name[0]);
     for (size_t i = 1; good && i < len; i++)
         good = is_volume_start(name[i]) || strchr("._-", name[i]);
     if (!good)
         return err_set(err, ERR_BAD_NAME,
-                       "'%s' is not a volume name: use a-z, 0-9, '.', '_' and '-', starting with a letter or digit",
+                       "'%s' is not a volume name: use a-z, 0-9, '.', '_' and '-', starting with a "
+                       "letter or digit",
                        name);
     return 0;
 }

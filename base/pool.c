@@ -66,11 +66,12 @@ worker(void *arg)
     return NULL;
 }
 
-/* Signals belong to the main thread; those of faults must stay or the process would die without a word. */
+/* Signals belong to the main thread; those of faults must stay or the process would die without
+ * a word. */
 static void
 block_signals(sigset_t *old)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS };
     sigset_t set;
     sigfillset(&set);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
@@ -130,7 +131,7 @@ pool_submit(struct pool *pool, pool_fn *fn, pool_fn *drop, void *arg, struct err
     if (pool->queued == pool->max_queued)
         return err_set(err, ERR_AGAIN, "%u jobs are waiting already", pool->queued);
     unsigned at = (pool->first + pool->queued) % pool->max_queued;
-    pool->ring[at] = (struct job){.fn = fn, .drop = drop, .arg = arg};
+    pool->ring[at] = (struct job){ .fn = fn, .drop = drop, .arg = arg };
     pool->queued++;
     pthread_cond_signal(&pool->work);
     return 0;

@@ -88,7 +88,8 @@ open_parent(int dir, const char *name, const char **base, struct err *err)
 }
 
 static int
-write_new_file(int dir, const char *temp, const void *data, size_t len, mode_t mode, struct err *err)
+write_new_file(int dir, const char *temp, const void *data, size_t len, mode_t mode,
+               struct err *err)
 {
     scope_fd int fd = sys->openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
     if (fd < 0)
@@ -99,7 +100,8 @@ write_new_file(int dir, const char *temp, const void *data, size_t len, mode_t m
 }
 
 int
-sys_replace_file(int dir, const char *name, const void *data, size_t len, mode_t mode, struct err *err)
+sys_replace_file(int dir, const char *name, const void *data, size_t len, mode_t mode,
+                 struct err *err)
 {
     const char *base;
     char id[ULID_SIZE];
@@ -128,7 +130,8 @@ sys_read_file(int dir, const char *name, size_t max, char **data, size_t *len, s
     scope_fd int fd = sys->openat(dir, name, O_RDONLY, 0);
     if (fd < 0)
         return err_sys(err, errno, "open '%s'", name);
-    /* Read to the end instead of asking for the size: files of /proc have none. One byte more shows "too long". */
+    /* Read to the end instead of asking for the size: files of /proc have none. One byte more
+     * shows "too long". */
     scope_buf buf;
     buf_init(&buf, max < SIZE_MAX ? max + 1 : max);
     struct stat st;
@@ -186,7 +189,8 @@ try_reflink(int from, off_t from_off, int to, off_t to_off, uint64_t size)
     return ioctl(to, FICLONERANGE, &range) == 0;
 }
 
-/* Answers how much the kernel copied before it ended or gave up, or -1 for a failure that a plain copy would share. */
+/* Answers how much the kernel copied before it ended or gave up, or -1 for a failure that a
+ * plain copy would share. */
 static int64_t
 kernel_copy(int from, off_t from_off, int to, off_t to_off, uint64_t size)
 {
@@ -230,7 +234,8 @@ plain_copy(int from, off_t from_off, int to, off_t to_off, uint64_t size, struct
 int
 sys_copy_range(int from, off_t from_off, int to, off_t to_off, uint64_t size, struct err *err)
 {
-    if (size > INT64_MAX || from_off > (off_t)(INT64_MAX - size) || to_off > (off_t)(INT64_MAX - size))
+    if (size > INT64_MAX || from_off > (off_t)(INT64_MAX - size) ||
+        to_off > (off_t)(INT64_MAX - size))
         return err_set(err, ERR_TOO_LARGE, "copy: range is too large");
     /* A length of 0 would mean "to the end" to FICLONERANGE. */
     if (size == 0 || try_reflink(from, from_off, to, to_off, size))
@@ -247,7 +252,8 @@ sys_boot_id(char out[SYS_BOOT_ID_SIZE], struct err *err)
     const char *fake = getenv("HOLDFAST_TEST_BOOT_ID");
     scope_free char *text = NULL;
     size_t len = 0;
-    if (!fake && sys_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 4096, &text, &len, err) < 0)
+    if (!fake &&
+        sys_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 4096, &text, &len, err) < 0)
         return -1;
     const char *id = fake ? fake : text;
     len = strcspn(id, "\n");

@@ -21,7 +21,7 @@ static struct {
     pid_t pid;
     int64_t ms;
     uint8_t random[RANDOM_SIZE];
-} last = {.mutex = PTHREAD_MUTEX_INITIALIZER, .ms = -1};
+} last = { .mutex = PTHREAD_MUTEX_INITIALIZER, .ms = -1 };
 
 int
 random_bytes(void *out, size_t len, struct err *err)
