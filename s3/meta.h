@@ -25,6 +25,7 @@ void meta_release(struct meta *meta);
 int meta_set(struct meta *meta, const char *name, const char *value, struct err *err) MUST_CHECK;
 /* NULL when absent; the answer lives as long as the entry. */
 const char *meta_get(const struct meta *meta, const char *name);
+/* Replaces what `to` holds; on error `to` is as before. */
 int meta_copy(struct meta *to, const struct meta *from, struct err *err) MUST_CHECK;
 
 #endif

@@ -6,7 +6,10 @@
 
 #include "base/err.h"
 #include "base/hash.h"
+#include "base/scope.h"
 #include "s3/meta.h"
+
+struct buf;
 
 /*
  * The store contract: a flat map from keys to immutable objects, judged by conditions. Every implementation (mem:,
