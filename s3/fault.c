@@ -1,0 +1,583 @@
+#include "s3/fault.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/scope.h"
+#include "base/ulid.h"
+#include "s3/body.h"
+
+enum late_kind { LATE_PUT, LATE_DELETE, LATE_COPY };
+
+/* A change whose answer was given up, with copies of all it needs. */
+struct late {
+    enum late_kind kind;
+    char *key;
+    char *from;
+    char *etag; /* of the condition or NULL */
+    char *content_type;
+    char *body;
+    uint64_t size;
+    enum store_cond_kind cond;
+    bool has_meta;
+    struct meta meta;
+};
+
+struct fault_store {
+    struct store store;
+    pthread_mutex_t lock; /* guards the rest; not held while the next store works */
+    struct fault_plan plan;
+    uint64_t random;
+    bool has_forced;
+    enum fault_kind forced;
+    struct late **late;
+    size_t late_count;
+    size_t late_cap;
+};
+
+static struct fault_store *
+fault_of(struct store *store)
+{
+    return (struct fault_store *)store;
+}
+
+/* What happens to this call; *plan is the plan at this moment. */
+static enum fault_kind
+choose(struct fault_store *fault, struct fault_plan *plan)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&fault->lock);
+    unsigned draw = (unsigned)(random_next(&fault->random) % 1000);
+
+    (void)held;
+    *plan = fault->plan;
+    if (fault->has_forced) {
+        fault->has_forced = false;
+        return fault->forced;
+    }
+    for (int kind = FAULT_NONE + 1; kind < FAULT_KIND_COUNT; kind++) {
+        if (draw < plan->per_mille[kind])
+            return (enum fault_kind)kind;
+        draw -= plan->per_mille[kind];
+    }
+    return FAULT_NONE;
+}
+
+/* The part that all calls share: faults before the store is reached. Answers true when the call shall go on. */
+static bool
+let_pass(enum fault_kind kind, const struct fault_plan *plan, struct err *err)
+{
+    switch (kind) {
+    case FAULT_ERROR:
+        err_set(err, ERR_STORE_AWAY, "injected: store is away");
+        return false;
+    case FAULT_DENIED:
+        err_set(err, ERR_STORE_DENIED, "injected: access denied");
+        return false;
+    case FAULT_DELAY:
+        clock_sleep_ns(plan->delay_ns);
+        return true;
+    default:
+        return true;
+    }
+}
+
+static int
+lost(struct err *err)
+{
+    return err_set(err, ERR_STORE_TIMEOUT, "injected: no answer in time");
+}
+
+static int
+cut(struct err *err)
+{
+    return err_set(err, ERR_STORE_BAD_ANSWER, "injected: the answer was cut off");
+}
+
+/* What the caller gets for a change that was carried out with result `rc`. */
+static int
+answer_change(enum fault_kind kind, int rc, enum store_outcome *outcome, struct err *err)
+{
+    if (kind == FAULT_LOST_ANSWER)
+        rc = lost(err);
+    else if (kind == FAULT_SHORT_BODY)
+        rc = cut(err);
+    else
+        return rc;
+    *outcome = STORE_UNKNOWN;
+    return rc;
+}
+
+static void
+free_late(struct late *late)
+{
+    if (!late)
+        return;
+    free(late->key);
+    free(late->from);
+    free(late->etag);
+    free(late->content_type);
+    free(late->body);
+    meta_release(&late->meta);
+    free(late);
+}
+
+static int
+copy_text(char **to, const char *from, struct err *err)
+{
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? err_nomem(err) : 0;
+}
+
+static struct late *
+new_late(enum late_kind kind, const char *key, const char *etag, const struct meta *meta,
+         struct err *err)
+{
+    struct late *late = calloc(1, sizeof(*late));
+
+    if (!late) {
+        err_nomem(err);
+        return NULL;
+    }
+    late->kind = kind;
+    late->has_meta = meta != NULL;
+    meta_init(&late->meta);
+    if (copy_text(&late->key, key, err) < 0 || copy_text(&late->etag, etag, err) < 0 ||
+        (meta && meta_copy(&late->meta, meta, err) < 0)) {
+        free_late(late);
+        return NULL;
+    }
+    return late;
+}
+
+static int
+hold(struct fault_store *fault, struct late *late, struct err *err)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&fault->lock);
+
+    (void)held;
+    if (fault->late_count == fault->late_cap) {
+        size_t cap = fault->late_cap ? fault->late_cap * 2 : 16;
+        struct late **grown = reallocarray(fault->late, cap, sizeof(struct late *));
+        if (!grown) {
+            free_late(late);
+            return err_nomem(err);
+        }
+        fault->late = grown;
+        fault->late_cap = cap;
+    }
+    fault->late[fault->late_count++] = late;
+    return 0;
+}
+
+static int
+hold_put(struct fault_store *fault, const struct store_put *req, struct err *err)
+{
+    const char *etag = req->cond.kind == STORE_COND_MATCH ? req->cond.etag : NULL;
+    struct late *late = new_late(LATE_PUT, req->key, etag, req->meta, err);
+
+    if (!late)
+        return -1;
+    late->cond = req->cond.kind;
+    late->size = req->body.size;
+    late->body = malloc((size_t)late->size + 1);
+    if (!late->body)
+        err_nomem(err);
+    if (!late->body || body_read(&req->body, 0, late->body, (size_t)late->size, err) < 0 ||
+        copy_text(&late->content_type, req->content_type, err) < 0) {
+        free_late(late);
+        return -1;
+    }
+    return hold(fault, late, err);
+}
+
+static int
+pass_put(struct fault_store *fault, const struct store_put *req, const struct fault_plan *plan,
+         struct store_put_result *res, struct err *err)
+{
+    struct store_put passed = *req;
+
+    if (plan->ignore_put_conditions)
+        passed.cond = (struct store_cond){ .kind = STORE_COND_NONE };
+    return store_put(fault->store.next, &passed, res, err);
+}
+
+static int
+pass_delete(struct fault_store *fault, const struct store_delete *req,
+            const struct fault_plan *plan, enum store_outcome *outcome, struct err *err)
+{
+    struct store_delete passed = *req;
+
+    if (plan->ignore_delete_conditions)
+        passed.if_match = NULL;
+    return store_delete(fault->store.next, &passed, outcome, err);
+}
+
+static int
+pass_copy(struct fault_store *fault, const struct store_copy *req, const struct fault_plan *plan,
+          struct store_put_result *res, struct err *err)
+{
+    struct store_copy passed = *req;
+
+    if (plan->ignore_copy_conditions)
+        passed.from_if_match = NULL;
+    return store_copy(fault->store.next, &passed, res, err);
+}
+
+static int
+fault_put(struct store *store, const struct store_put *req, struct store_put_result *res,
+          struct err *err)
+{
+    struct fault_store *fault = fault_of(store);
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault, &plan);
+
+    if (!let_pass(kind, &plan, err))
+        return -1;
+    if (kind == FAULT_LATE) {
+        if (hold_put(fault, req, err) < 0)
+            return -1;
+        res->outcome = STORE_UNKNOWN;
+        return lost(err);
+    }
+    return answer_change(kind, pass_put(fault, req, &plan, res, err), &res->outcome, err);
+}
+
+static int
+fault_delete(struct store *store, const struct store_delete *req, enum store_outcome *outcome,
+             struct err *err)
+{
+    struct fault_store *fault = fault_of(store);
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault, &plan);
+
+    if (!let_pass(kind, &plan, err))
+        return -1;
+    if (kind == FAULT_LATE) {
+        struct late *late = new_late(LATE_DELETE, req->key, req->if_match, NULL, err);
+        if (!late || hold(fault, late, err) < 0)
+            return -1;
+        *outcome = STORE_UNKNOWN;
+        return lost(err);
+    }
+    return answer_change(kind, pass_delete(fault, req, &plan, outcome, err), outcome, err);
+}
+
+static int
+hold_copy(struct fault_store *fault, const struct store_copy *req, struct err *err)
+{
+    struct late *late = new_late(LATE_COPY, req->to, req->from_if_match, req->meta, err);
+
+    if (!late)
+        return -1;
+    if (copy_text(&late->from, req->from, err) < 0) {
+        free_late(late);
+        return -1;
+    }
+    return hold(fault, late, err);
+}
+
+static int
+fault_copy(struct store *store, const struct store_copy *req, struct store_put_result *res,
+           struct err *err)
+{
+    struct fault_store *fault = fault_of(store);
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault, &plan);
+
+    if (!let_pass(kind, &plan, err))
+        return -1;
+    if (kind == FAULT_LATE) {
+        if (hold_copy(fault, req, err) < 0)
+            return -1;
+        res->outcome = STORE_UNKNOWN;
+        return lost(err);
+    }
+    return answer_change(kind, pass_copy(fault, req, &plan, res, err), &res->outcome, err);
+}
+
+static bool
+loses_answer(enum fault_kind kind)
+{
+    return kind == FAULT_LOST_ANSWER || kind == FAULT_LATE;
+}
+
+static int
+fault_head(struct store *store, const char *key, int64_t deadline_ns, struct store_object *out,
+           struct err *err)
+{
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault_of(store), &plan);
+
+    if (!let_pass(kind, &plan, err))
+        return -1;
+    if (loses_answer(kind))
+        return lost(err);
+    if (kind == FAULT_SHORT_BODY)
+        return cut(err);
+    return store_head(store->next, key, deadline_ns, out, err);
+}
+
+/* Passes the first half of the first piece on, then ends the GET. */
+static int
+short_sink(void *arg, const void *data, size_t len, struct err *err)
+{
+    const struct store_get *req = arg;
+
+    if (len / 2 > 0 && req->sink(req->sink_arg, data, len / 2, err) < 0)
+        return -1;
+    return cut(err);
+}
+
+static int
+short_get(struct store *store, const struct store_get *req, struct err *err)
+{
+    struct store_get passed = *req;
+    struct store_get asked = *req;
+
+    passed.sink = short_sink;
+    passed.sink_arg = &asked;
+    if (store_get(store->next, &passed, NULL, err) < 0)
+        return -1;
+    return cut(err); /* an empty object: its answer is cut before the end */
+}
+
+static int
+fault_get(struct store *store, const struct store_get *req, struct store_object *out,
+          struct err *err)
+{
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault_of(store), &plan);
+
+    if (!let_pass(kind, &plan, err))
+        return -1;
+    if (loses_answer(kind))
+        return lost(err);
+    if (kind == FAULT_SHORT_BODY)
+        return short_get(store, req, err);
+    return store_get(store->next, req, out, err);
+}
+
+static int
+fault_list(struct store *store, const struct store_list *req, struct err *err)
+{
+    struct store_list passed = *req;
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault_of(store), &plan);
+
+    if (!let_pass(kind, &plan, err))
+        return -1;
+    if (loses_answer(kind))
+        return lost(err);
+    if (kind != FAULT_SHORT_BODY)
+        return store_list(store->next, req, err);
+    passed.limit = 1;
+    if (store_list(store->next, &passed, err) < 0)
+        return -1;
+    return cut(err);
+}
+
+static int
+fault_presign(struct store *store, const struct store_presign *req, struct buf *url,
+              struct err *err)
+{
+    return store_presign(store->next, req, url, err);
+}
+
+/* What a probe would find out: the conditions that the plan ignores are not there. */
+static int
+fault_probe(struct store *store, struct store_caps *caps, struct err *err)
+{
+    struct fault_store *fault = fault_of(store);
+    struct fault_plan plan;
+
+    if (store_probe(store->next, err) < 0)
+        return -1;
+    pthread_mutex_lock(&fault->lock);
+    plan = fault->plan;
+    pthread_mutex_unlock(&fault->lock);
+    *caps = store->next->caps;
+    if (plan.ignore_put_conditions) {
+        caps->put_if_absent = STORE_NO;
+        caps->put_if_match = STORE_NO;
+        caps->put_atomic = STORE_NO;
+    }
+    if (plan.ignore_delete_conditions)
+        caps->delete_if_match = STORE_NO;
+    if (plan.ignore_copy_conditions)
+        caps->copy_source_if_match = STORE_NO;
+    return 0;
+}
+
+static void
+fault_counters(struct store *store, struct store_counters *out)
+{
+    store_counters(store->next, out);
+}
+
+static void
+fault_free(struct store *store)
+{
+    struct fault_store *fault = fault_of(store);
+
+    fault_store_drop_late(store);
+    free(fault->late);
+    pthread_mutex_destroy(&fault->lock);
+    free(fault);
+}
+
+static const struct store_ops fault_ops = {
+    .name = "fault",
+    .head = fault_head,
+    .get = fault_get,
+    .put = fault_put,
+    .del = fault_delete,
+    .copy = fault_copy,
+    .list = fault_list,
+    .presign = fault_presign,
+    .probe = fault_probe,
+    .counters = fault_counters,
+    .free = fault_free,
+};
+
+struct store *
+fault_store_wrap(struct store *next, const struct fault_plan *plan, struct err *err)
+{
+    struct fault_store *fault = calloc(1, sizeof(*fault));
+
+    if (!fault) {
+        err_nomem(err);
+        return NULL;
+    }
+    fault->store.ops = &fault_ops;
+    fault->store.next = next;
+    fault->store.caps = next->caps;
+    memcpy(fault->store.url, next->url, sizeof(fault->store.url));
+    pthread_mutex_init(&fault->lock, NULL);
+    fault_store_set_plan(&fault->store, plan);
+    return &fault->store;
+}
+
+void
+fault_store_set_plan(struct store *store, const struct fault_plan *plan)
+{
+    struct fault_store *fault = fault_of(store);
+    scope_unlock pthread_mutex_t *held = scope_lock(&fault->lock);
+
+    (void)held;
+    fault->plan = *plan;
+    fault->random = plan->seed;
+}
+
+void
+fault_store_next(struct store *store, enum fault_kind kind)
+{
+    struct fault_store *fault = fault_of(store);
+    scope_unlock pthread_mutex_t *held = scope_lock(&fault->lock);
+
+    (void)held;
+    fault->forced = kind;
+    fault->has_forced = true;
+}
+
+/* The lot decides who lands next. NULL when nobody waits. */
+static struct late *
+draw_late(struct fault_store *fault, struct fault_plan *plan)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&fault->lock);
+    struct late *late;
+    size_t at;
+
+    (void)held;
+    *plan = fault->plan;
+    if (fault->late_count == 0)
+        return NULL;
+    at = (size_t)(random_next(&fault->random) % fault->late_count);
+    late = fault->late[at];
+    fault->late[at] = fault->late[--fault->late_count];
+    return late;
+}
+
+static int
+land_put(struct fault_store *fault, const struct late *late, const struct fault_plan *plan,
+         struct err *err)
+{
+    struct store_put_result res;
+    struct store_put req = {
+        .key = late->key,
+        .body = { .mem = late->body, .fd = -1, .size = late->size },
+        .cond = { .kind = late->cond, .etag = late->etag },
+        .content_type = late->content_type,
+        .meta = late->has_meta ? &late->meta : NULL,
+    };
+
+    return pass_put(fault, &req, plan, &res, err);
+}
+
+/* The change is judged now; nobody is there to hear the answer. */
+static void
+land(struct fault_store *fault, const struct late *late, const struct fault_plan *plan)
+{
+    struct err ignored = ERR_INIT;
+    struct store_put_result res = { 0 };
+    enum store_outcome outcome;
+    struct store_delete del = { .key = late->key, .if_match = late->etag };
+    struct store_copy copy = {
+        .from = late->from,
+        .from_if_match = late->etag,
+        .to = late->key,
+        .meta = late->has_meta ? &late->meta : NULL,
+    };
+    int rc = 0;
+
+    switch (late->kind) {
+    case LATE_PUT:
+        rc = land_put(fault, late, plan, &ignored);
+        break;
+    case LATE_DELETE:
+        rc = pass_delete(fault, &del, plan, &outcome, &ignored);
+        break;
+    case LATE_COPY:
+        rc = pass_copy(fault, &copy, plan, &res, &ignored);
+        break;
+    }
+    (void)rc;
+}
+
+unsigned
+fault_store_deliver_late(struct store *store, unsigned limit)
+{
+    struct fault_store *fault = fault_of(store);
+    struct fault_plan plan;
+    unsigned landed = 0;
+
+    while (limit == 0 || landed < limit) {
+        struct late *late = draw_late(fault, &plan);
+        if (!late)
+            break;
+        land(fault, late, &plan);
+        free_late(late);
+        landed++;
+    }
+    return landed;
+}
+
+unsigned
+fault_store_pending(struct store *store)
+{
+    struct fault_store *fault = fault_of(store);
+    scope_unlock pthread_mutex_t *held = scope_lock(&fault->lock);
+
+    (void)held;
+    return (unsigned)fault->late_count;
+}
+
+void
+fault_store_drop_late(struct store *store)
+{
+    struct fault_store *fault = fault_of(store);
+    struct fault_plan plan;
+
+    for (struct late *late = draw_late(fault, &plan); late; late = draw_late(fault, &plan))
+        free_late(late);
+}
