@@ -163,6 +163,8 @@ int index_content_number(struct index_tx *tx, int64_t *out, struct err *err) MUS
 int index_content_update(struct index_tx *tx, const struct index_content *row, struct err *err) MUST_CHECK;
 int index_content_delete(struct index_tx *tx, int64_t id, struct err *err) MUST_CHECK;
 int index_content_each(struct index_tx *tx, index_content_fn *fn, void *arg, struct err *err) MUST_CHECK;
+/* The rows of one node, newest (largest id) first. */
+int index_content_of_node(struct index_tx *tx, int64_t node, index_content_fn *fn, void *arg, struct err *err) MUST_CHECK;
 /* LIVE and FROZEN rows of a volume (0: all): count and bytes of FROZEN. */
 int index_content_unsynced(struct index_tx *tx, int64_t volume, uint64_t *count, uint64_t *bytes,
                            struct err *err) MUST_CHECK;
