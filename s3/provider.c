@@ -1,0 +1,147 @@
+#include "s3/provider.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+
+/* 4.995 GiB, developers.cloudflare.com/r2/platform/limits: a single upload. */
+#define R2_MAX_PUT ((4995ull << 30) / 1000)
+
+static const struct provider profiles[] = {
+    { .name = "generic", .region = "us-east-1" },
+    { .name = "aws",
+      .hosts = { ".amazonaws.com", ".amazonaws.com.cn" },
+      .region = "us-east-1",
+      .virtual_style = true },
+    { .name = "b2",
+      .hosts = { ".backblazeb2.com" },
+      .region = "us-west-000",
+      .no_put_if_absent = true,
+      .no_copy_conditions = true },
+    { .name = "ceph",
+      .region = "us-east-1",
+      .etag_bare = true,
+      .no_delete_if_match = true,
+      .no_copy_conditions = true },
+    { .name = "garage", .region = "garage", .no_put_if_absent = true, .no_put_if_match = true },
+    { .name = "gcs",
+      .hosts = { "storage.googleapis.com" },
+      .region = "auto",
+      .no_put_if_absent = true,
+      .no_put_if_match = true,
+      .no_delete_if_match = true,
+      .no_copy_conditions = true },
+    { .name = "hetzner",
+      .hosts = { ".your-objectstorage.com" },
+      .region = "us-east-1",
+      .no_copy_conditions = true },
+    { .name = "minio", .region = "us-east-1" },
+    { .name = "r2",
+      .hosts = { ".r2.cloudflarestorage.com" },
+      .region = "auto",
+      .no_delete_if_match = true,
+      .folds_names = true,
+      .min_write_interval_ns = NS_PER_S,
+      .max_put_bytes = R2_MAX_PUT },
+    { .name = "spaces",
+      .hosts = { ".digitaloceanspaces.com" },
+      .region = "us-east-1",
+      .no_copy_conditions = true },
+    { .name = "swift", .region = "us-east-1", .no_put_if_absent = true, .no_put_if_match = true },
+    { .name = "tigris", .hosts = { ".tigris.dev", ".storage.dev" }, .region = "auto" },
+    { .name = "versity", .region = "us-east-1" },
+    { .name = "wasabi",
+      .hosts = { ".wasabisys.com" },
+      .region = "us-east-1",
+      .no_put_if_absent = true,
+      .no_put_if_match = true,
+      .no_delete_if_match = true,
+      .no_copy_conditions = true },
+};
+#define PROFILE_COUNT (sizeof(profiles) / sizeof(profiles[0]))
+
+const struct provider *
+provider_find(const char *name)
+{
+    for (size_t i = 0; i < PROFILE_COUNT; i++) {
+        if (strcmp(profiles[i].name, name) == 0)
+            return &profiles[i];
+    }
+    return NULL;
+}
+
+/* Does `host` (len bytes) end in `tail`? A tail with a leading dot also is the host without it. */
+static bool
+host_ends(const char *host, size_t len, const char *tail)
+{
+    size_t tail_len = strlen(tail);
+    if (tail[0] == '.' && len == tail_len - 1)
+        return strncasecmp(host, tail + 1, len) == 0;
+    return len >= tail_len && strncasecmp(host + len - tail_len, tail, tail_len) == 0;
+}
+
+const struct provider *
+provider_guess(const char *host, const char *path)
+{
+    size_t len = strcspn(host, ":");
+    for (size_t i = 0; i < PROFILE_COUNT; i++) {
+        for (size_t j = 0; j < 4 && profiles[i].hosts[j]; j++) {
+            if (host_ends(host, len, profiles[i].hosts[j]))
+                return &profiles[i];
+        }
+    }
+    /* Cloudflare's local R2 (miniflare) has its S3 face at a fixed path. */
+    if (strncmp(path, "/cdn-cgi/local/r2", 17) == 0)
+        return provider_find("r2");
+    return &profiles[0];
+}
+
+int
+provider_names(struct buf *out, struct err *err)
+{
+    for (size_t i = 0; i < PROFILE_COUNT; i++) {
+        if (buf_appendf(out, err, "%s%s", i ? ", " : "", profiles[i].name) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void
+provider_limit_caps(const struct provider *provider, struct store_caps *caps)
+{
+    if (provider->no_put_if_absent)
+        caps->put_if_absent = caps->put_atomic = STORE_NO;
+    if (provider->no_put_if_match)
+        caps->put_if_match = STORE_NO;
+    if (provider->no_delete_if_match)
+        caps->delete_if_match = STORE_NO;
+    if (provider->no_copy_conditions)
+        caps->copy_source_if_match = caps->copy_dest_conditions = STORE_NO;
+    if (provider->no_server_side_copy)
+        caps->server_side_copy = STORE_NO;
+    if (provider->folds_names)
+        caps->folds_names = STORE_YES;
+    caps->min_write_interval_ns = provider->min_write_interval_ns;
+    caps->max_put_bytes = provider->max_put_bytes ? provider->max_put_bytes : LIMIT_PUT_BODY;
+}
+
+void
+provider_caps(const struct provider *provider, struct store_caps *out)
+{
+    *out = (struct store_caps){
+        .put_if_absent = STORE_NOT_PROBED,
+        .put_if_match = STORE_NOT_PROBED,
+        .put_atomic = STORE_NOT_PROBED,
+        .delete_if_match = STORE_NOT_PROBED,
+        .copy_source_if_match = STORE_NOT_PROBED,
+        .copy_dest_conditions = STORE_NOT_PROBED,
+        .server_side_copy = STORE_NOT_PROBED,
+        .etag_quoted = provider->etag_bare ? STORE_NO : STORE_NOT_PROBED,
+        .list_consistent = STORE_NOT_PROBED,
+        .presign = STORE_NOT_PROBED,
+        .folds_names = STORE_NOT_PROBED,
+    };
+    provider_limit_caps(provider, out);
+}
