@@ -32,29 +32,30 @@ struct content_view {
 };
 
 enum content_open {
-    CONTENT_OPEN_JOIN,           /* LIVE already: use it */
-    CONTENT_OPEN_NEW_EMPTY,      /* (a) new LIVE file, nothing copied */
-    CONTENT_OPEN_NEW_COPY,       /* (a), (d) new LIVE file with the bytes copied */
-    CONTENT_OPEN_IN_PLACE,       /* (b) CLEAN becomes LIVE; durable commit before the answer */
-    CONTENT_OPEN_THAW,           /* (c) FROZEN without attempt goes back to LIVE, the intent is withdrawn */
+    CONTENT_OPEN_JOIN,      /* LIVE already: use it */
+    CONTENT_OPEN_NEW_EMPTY, /* (a) new LIVE file, nothing copied */
+    CONTENT_OPEN_NEW_COPY,  /* (a), (d) new LIVE file with the bytes copied */
+    CONTENT_OPEN_IN_PLACE,  /* (b) CLEAN becomes LIVE; durable commit before the answer */
+    CONTENT_OPEN_THAW, /* (c) FROZEN without attempt goes back to LIVE, the intent is withdrawn */
     CONTENT_OPEN_ASIDE_IN_PLACE, /* (d) with lent backing: the uploader gets a copy, the file becomes LIVE */
-    CONTENT_OPEN_FETCH_FIRST,    /* bytes are missing: complete it, then ask again */
+    CONTENT_OPEN_FETCH_FIRST, /* bytes are missing: complete it, then ask again */
 };
 /* What a writing open must do. `truncate`: O_TRUNC. `copy_limit`: up to this size a CLEAN file is copied rather than
  * changed in place. */
-enum content_open content_open_for_writing(const struct content_view *view, bool truncate, uint64_t copy_limit);
+enum content_open content_open_for_writing(const struct content_view *view, bool truncate,
+                                           uint64_t copy_limit);
 
 /* Whether the bytes may be removed from the cache. */
 bool content_may_evict(const struct content_view *view);
 
 /* What to do with a row found at start (no program has it open any more). */
 enum content_recovery {
-    CONTENT_KEEP,         /* CLEAN, usable as it is */
-    CONTENT_VERIFY,       /* CLEAN after an unclean boot without durable mark: keep only if the sha256 agrees, else drop */
-    CONTENT_DROP,         /* CLEAN and partial after an unclean boot */
-    CONTENT_FREEZE,       /* LIVE with a promise on it: becomes FROZEN and is synced */
-    CONTENT_UPLOAD,       /* FROZEN: synced as it is */
-    CONTENT_TORN,         /* no promise covers these bytes: kept as a conflict marked torn, the old version stays */
+    CONTENT_KEEP, /* CLEAN, usable as it is */
+    CONTENT_VERIFY, /* CLEAN after an unclean boot without durable mark: keep only if the sha256 agrees, else drop */
+    CONTENT_DROP,   /* CLEAN and partial after an unclean boot */
+    CONTENT_FREEZE, /* LIVE with a promise on it: becomes FROZEN and is synced */
+    CONTENT_UPLOAD, /* FROZEN: synced as it is */
+    CONTENT_TORN, /* no promise covers these bytes: kept as a conflict marked torn, the old version stays */
 };
 enum content_recovery content_recover(const struct content_view *view, bool same_boot);
 

@@ -18,14 +18,14 @@ struct observed {
     bool present;
     char etag[LIMIT_ETAG];
     uint64_t size;
-    char version[ULID_SIZE];  /* holdfast-version */
+    char version[ULID_SIZE]; /* holdfast-version */
     bool has_version_size;
-    uint64_t version_size;    /* holdfast-size */
-    char md5[MD5_HEX];        /* holdfast-md5 */
-    char sha256[SHA256_HEX];  /* holdfast-sha256 */
-    char node[ULID_SIZE];     /* holdfast-node */
-    char base[ULID_SIZE];     /* holdfast-base */
-    uint64_t epoch;           /* holdfast-epoch, 0 when absent */
+    uint64_t version_size;   /* holdfast-size */
+    char md5[MD5_HEX];       /* holdfast-md5 */
+    char sha256[SHA256_HEX]; /* holdfast-sha256 */
+    char node[ULID_SIZE];    /* holdfast-node */
+    char base[ULID_SIZE];    /* holdfast-base */
+    uint64_t epoch;          /* holdfast-epoch, 0 when absent */
 };
 
 /* Whether the id in the metadata may be believed: the size agrees and, for an MD5-shaped ETag, md5 agrees; or the ETag
@@ -33,7 +33,8 @@ struct observed {
 bool identity_believed(const struct observed *seen, const char *recorded_etag);
 
 /* INV-10: did the PUT of (version, size, md5) land here? `md5` is hex; "" when unknown (then size and id decide). */
-bool identity_landed(const struct observed *seen, const char *version, uint64_t size, const char *md5);
+bool identity_landed(const struct observed *seen, const char *version, uint64_t size,
+                     const char *md5);
 
 /* 32 hexadecimal digits: may be an MD5 of the bytes. */
 bool identity_etag_is_md5(const char *etag);

@@ -1,7 +1,10 @@
 #ifndef VERSIONING_SYNC_H
 #define VERSIONING_SYNC_H
 
+#include <stddef.h>
+
 #include "versioning/identity.h"
+#include "versioning/rules.h"
 
 /*
  * The reconciliation of one key: the index says what the tree wants there (want), what we believe lies there (have) and
@@ -17,18 +20,22 @@
 
 /* What the tree wants at the key. */
 struct sync_want {
-    bool present;             /* a node's path is this key */
-    int64_t node;             /* that node */
-    char version[ULID_SIZE];  /* the newest frozen version of its bytes */
+    bool present; /* a node's path is this key */
+    int64_t node; /* that node */
+    char version
+        [ULID_SIZE]; /* the newest frozen version of its bytes; "" with base_etag "": only a LIVE content so
+                                 far; "" with a base_etag: a foreign version, which SYNC_HASH gives an id when it moves */
     uint64_t size;
-    char md5[MD5_HEX];        /* hex; "" until hashed */
-    char sha256[SHA256_HEX];  /* hex; "" until hashed */
-    bool bytes_local;         /* all its bytes are in the cache */
-    bool at_this_key;         /* the node's last synced bytes lie at this key (else it was moved here or is new) */
-    bool dirty;               /* version is not synced anywhere yet */
-    char base_etag[LIMIT_ETAG];   /* the synced version that `version` was made from; "" for a new file */
+    char md5[MD5_HEX];       /* hex; "" until hashed */
+    char sha256[SHA256_HEX]; /* hex; "" until hashed */
+    bool bytes_local;        /* all its bytes are in the cache */
+    bool
+        at_this_key; /* the node's last synced bytes lie at this key (else it was moved here or is new) */
+    bool dirty; /* version is not synced anywhere yet */
+    char base_etag
+        [LIMIT_ETAG]; /* the synced version that `version` was made from; "" for a new file */
     char base_version[ULID_SIZE]; /* its id; "" when foreign or none */
-    bool writing;             /* a LIVE content is open: the frozen version, if any, may still be sent */
+    bool writing; /* a LIVE content is open: the frozen version, if any, may still be sent */
 };
 
 /* What we believe lies at the key: the row of table keys. */
@@ -38,9 +45,15 @@ struct sync_have {
     char version[ULID_SIZE]; /* "" when foreign */
     uint64_t size;
     char sha256[SHA256_HEX]; /* "" when unknown */
-    int64_t owner;           /* node whose newest synced bytes these are; 0: nobody's any more, or never ours */
-    bool discard;            /* the tree removed or moved what was here, knowing this very version: it is our base */
-    bool owner_home_free;    /* owner is another node: nothing lies at, and no attempt runs on, the owner's home key */
+    int64_t
+        owner; /* node whose newest synced bytes these are; 0: nobody's any more, or never ours */
+    bool
+        discard; /* nobody needs these bytes and the tree knew this very version: it is our base, to be replaced
+                                or deleted. Goes with owner 0: a moved node's old key keeps its owner, without discard,
+                                until the node is synced (or parked) elsewhere. With an owner, the owner wins */
+    bool
+        owner_home_free; /* owner is another node: nothing lies at, and no attempt runs on, the owner's home key, and the
+                                owner can be synced there now (not kept LIVE by a writer) */
 };
 
 enum sync_op { SYNC_OP_NONE, SYNC_OP_PUT, SYNC_OP_DELETE };
@@ -48,14 +61,14 @@ enum sync_op { SYNC_OP_NONE, SYNC_OP_PUT, SYNC_OP_DELETE };
 /* The request whose outcome is not recorded yet: columns of the intent row. */
 struct sync_attempt {
     enum sync_op op;
-    bool unknown;             /* it failed in a way that leaves it open; false after a crash: treat the same */
+    bool unknown; /* it failed in a way that leaves it open; false after a crash: treat the same */
     int64_t node;
     int64_t content;
     char version[ULID_SIZE];
     uint64_t size;
     char md5[MD5_HEX];
     char sha256[SHA256_HEX];
-    bool cond_absent;         /* sent with If-None-Match: * */
+    bool cond_absent;           /* sent with If-None-Match: * */
     char cond_etag[LIMIT_ETAG]; /* sent with If-Match, "" else */
 };
 
@@ -68,38 +81,50 @@ struct sync_rules {
     uint64_t epoch;  /* of that lease */
 };
 
+/*
+ * `late`: earlier attempts at this key that a LOOK did not find landed and that may land yet: SYNC_LOOK_AGAIN puts the
+ * attempt there, 20 minutes after it was sent it may go. With none given (NULL, 0) no bytes are lost on a store that honours
+ * conditions, but a late request of ours may show as a foreign one, and a write that restores an ETag is not held back.
+ */
 struct sync_view {
     struct sync_want want;
     struct sync_have have;
     struct sync_attempt attempt;
     struct sync_rules rules;
+    const struct sync_attempt *late;
+    size_t late_count;
 };
 
 enum sync_action {
-    SYNC_IDLE,      /* want and have agree, no attempt: the work item can go */
-    SYNC_WAIT,      /* nothing to do here until something else moved (the owner's own move, a freeze, the lease) */
-    SYNC_LOOK,      /* HEAD the key; judge with the answer */
-    SYNC_HASH,      /* compute md5 and sha256 of the frozen bytes, record them, decide again */
-    SYNC_FETCH,     /* bring the node's bytes from where they lie (If-Match), decide again */
-    SYNC_EVACUATE,  /* the owner's home key must be synced first: queue it, come back */
-    SYNC_PARK,      /* the owner's home key is not free (a cycle): put its bytes under .holdfast/park/, record, decide again */
-    SYNC_PUT,       /* conditional PUT (cond_absent / cond_etag) of want.version */
-    SYNC_DELETE,    /* DELETE of cond_etag: with If-Match, or, where `checked`, HEAD must still show cond_etag first */
-    SYNC_CONFLICT,  /* the bucket holds what is not our base, as `have` already says: keep the loser (effect given) */
-    SYNC_ADOPT,     /* what lies there has equal content (sha256): no conflict and no write; effect given */
+    SYNC_IDLE, /* want and have agree, no attempt: the work item can go */
+    SYNC_WAIT, /* nothing to do here until something else moved (the owner's own move, a freeze, the lease) */
+    SYNC_LOOK, /* HEAD the key; judge with the answer */
+    SYNC_HASH, /* compute md5 and sha256 of the local bytes, record them and an id where there is none, decide again */
+    SYNC_FETCH,    /* bring the node's bytes from where they lie (If-Match), decide again */
+    SYNC_EVACUATE, /* the owner's home key must be synced first: queue it, come back */
+    SYNC_PARK, /* the owner's home key is not free (a cycle): put its bytes under .holdfast/park/, record, decide again */
+    SYNC_PUT,  /* conditional PUT (cond_absent / cond_etag) of want.version */
+    SYNC_DELETE, /* DELETE of cond_etag: with If-Match, or, where `checked`, HEAD must still show cond_etag first */
+    SYNC_CONFLICT, /* the bucket holds what is not our base, as `have` already says: keep the loser (effect given) */
+    SYNC_ADOPT, /* what lies there has equal content (sha256): no conflict and no write; effect given */
 };
 
 /* Bits of the changes to commit. */
 enum sync_effect_bits {
-    SYNC_SET_HAVE = 1,        /* keys row := effect.have; a have that is not present deletes the row */
+    SYNC_SET_HAVE = 1, /* keys row := effect.have; a have that is not present deletes the row */
     SYNC_CLEAR_ATTEMPT = 2,
-    SYNC_MARK_UNKNOWN = 4,    /* attempt stays, unknown := true */
-    SYNC_SYNCED = 8,          /* attempt.version of attempt.node is in the bucket under have.etag: content FROZEN → CLEAN,
-                                 node's base := it, node's place := this key; its former key's row gets discard */
-    SYNC_KEEP_LOSER = 16,     /* conflict: mine = want (or attempt) version; theirs = effect.have (may be absent) */
-    SYNC_TAKE_THEIRS = 32,    /* the name now shows what lies there: a foreign object, or nothing */
-    SYNC_BACK_OFF = 64,       /* come back later, tries + 1 */
-    SYNC_LOOK_AGAIN = 128,    /* an unanswered attempt may still land: HEAD this key again within 20 minutes */
+    SYNC_MARK_UNKNOWN = 4, /* attempt stays, unknown := true */
+    SYNC_SYNCED =
+        8, /* effect.version of effect.node is in the bucket under have.etag: content FROZEN → CLEAN,
+                                 node's base := it, node's place := this key; its former key's row gets owner 0, discard.
+                                 Is the node gone meanwhile, this key's row gets owner 0, discard instead */
+    SYNC_KEEP_LOSER =
+        16, /* conflict: mine = want (or attempt) version; theirs = effect.have (may be absent) */
+    SYNC_TAKE_THEIRS = 32, /* the name now shows what lies there: a foreign object, or nothing */
+    SYNC_BACK_OFF = 64,    /* come back later, tries + 1 */
+    SYNC_LOOK_AGAIN =
+        128, /* an unanswered attempt may still land: keep it in `late`, keep its bytes and those of the
+                                 next version, HEAD this key again (sync_observe) within 20 minutes */
 };
 
 struct sync_effect {
@@ -112,9 +137,10 @@ struct sync_effect {
 struct sync_decision {
     enum sync_action action;
     bool cond_absent;
-    bool checked; /* the store ignores the condition: HEAD right before, and the lease must be held */
+    bool
+        checked; /* the store ignores the condition: HEAD right before, and the lease must be held */
     char cond_etag[LIMIT_ETAG];
-    int64_t node; /* whose bytes to fetch, evacuate, park or put */
+    int64_t node;              /* whose bytes to fetch, evacuate, park or put */
     struct sync_effect effect; /* for SYNC_CONFLICT and SYNC_ADOPT */
 };
 
@@ -132,23 +158,20 @@ struct sync_answer {
     struct observed seen; /* for SYNC_RESULT_SEEN */
 };
 
+/* SYNC_WAIT has these causes: no version frozen yet; the owner's own move; no lease where the store ignores conditions; a
+ * late attempt whose condition this write would restore (then until that attempt is too old to land). */
 void sync_decide(const struct sync_view *view, struct sync_decision *out);
 /* The attempt row to commit before SYNC_PUT or SYNC_DELETE is sent. `content`: the content row that is sent. */
 void sync_begin(const struct sync_view *view, const struct sync_decision *decision, int64_t content,
                 struct sync_attempt *out);
 /* `view` as it is now with the attempt in it; the effect is relative to it. */
-void sync_judge(const struct sync_view *view, const struct sync_answer *answer, struct sync_effect *out);
+void sync_judge(const struct sync_view *view, const struct sync_answer *answer,
+                struct sync_effect *out);
 
 /* A listing or HEAD outside an attempt saw this object at the key (section 8): may change `have`, may hand the name to
- * a foreign version when the tree is not dirty there, never while an attempt is open. */
-void sync_observe(const struct sync_view *view, const struct observed *seen, struct sync_effect *out);
-
-/* The rules of docs/mechanisms.md that the code states one by one, so that the simulator can take one away and prove
- * that it is missed. In ordinary builds sync_rule_on() is the constant true. */
-#ifdef HOLDFAST_RULE_SWITCH
-bool sync_rule_on(int rule);
-#else
-#define sync_rule_on(rule) true
-#endif
+ * a foreign version when the tree is not dirty there, never while an attempt is open. Where the tree is dirty it only
+ * records what lies there, and sync_decide() names the conflict. `seen` must be newer than the row of the key. */
+void sync_observe(const struct sync_view *view, const struct observed *seen,
+                  struct sync_effect *out);
 
 #endif
