@@ -1,0 +1,70 @@
+#ifndef MOUNT_HELPER_PROTO_H
+#define MOUNT_HELPER_PROTO_H
+
+#include <stdint.h>
+
+/*
+ * What the gateway and `holdfast-mounter` say to each other over a SOCK_SEQPACKET socketpair: one request, one reply, both of
+ * fixed size, descriptors beside them (SCM_RIGHTS). Both ends are the same build: a version that differs ends the talk.
+ * The helper includes this header and libc only.
+ */
+#define HELPER_FD 3 /* the helper's end */
+#define HELPER_VERSION 1u
+#define HELPER_PATH 1025   /* with NUL */
+#define HELPER_SOURCE 80   /* "holdfast:<volume>" with NUL */
+#define HELPER_RECORD 4096 /* raw INIT request kept for a takeover */
+#define HELPER_MOUNTS 4096
+#define HELPER_PIDS 16
+
+enum helper_op {
+    HELPER_HELLO = 1,
+    /* Mounts at `path`. With a descriptor: it is the target (O_PATH), opened with the gateway's rights, and `path` must lead
+     * to the same directory; it has to be empty and no mount but our own guard. With HELPER_CREATE: no descriptor, the
+     * helper makes the directory `path`, which must lie directly under its permitted parent. Answers the descriptor of
+     * /dev/fuse and the minor device number. */
+    HELPER_MOUNT,
+    /* Unmounts `id`. EBUSY when in use, unless HELPER_DETACH. HELPER_KEEP_GUARD leaves the mountpoint guarded (INV-11) for a
+     * restart; else guard and created directory go. The /dev/fuse descriptor stays until HELPER_FORGET. */
+    HELPER_UMOUNT,
+    HELPER_ABORT,  /* ends the connection: every request fails with ENOTCONN */
+    HELPER_FORGET, /* closes the connection's descriptor and drops its entry */
+    /* `id` in, the smallest known id above it out (ENOENT at the end), with HELPER_IS_GONE when the kernel ended it. */
+    HELPER_NEXT,
+    HELPER_RECORD_INIT, /* keeps `record` with the connection */
+    HELPER_CLEAR,       /* takes a dead mount of ours and a guard away from `path` */
+    HELPER_USERS,       /* up to HELPER_PIDS processes that use mount `id` */
+};
+
+enum helper_flags {
+    HELPER_CREATE = 1,
+    HELPER_READ_ONLY = 2,
+    HELPER_DETACH = 4,
+    HELPER_KEEP_GUARD = 8,
+    HELPER_REPLACE_DEAD = 16, /* a dead FUSE mount of ours at the path is detached first */
+    HELPER_IS_GONE = 32,      /* replies only */
+};
+
+struct helper_request {
+    uint32_t version;
+    uint32_t op;
+    uint32_t flags;
+    uint32_t record_len;
+    int64_t id;
+    char path[HELPER_PATH];     /* NUL-terminated */
+    char source[HELPER_SOURCE]; /* NUL-terminated */
+    uint8_t record[HELPER_RECORD];
+};
+
+struct helper_reply {
+    uint32_t version;
+    uint32_t op;
+    int32_t error; /* errno, 0: done */
+    uint32_t flags;
+    int64_t id;
+    uint32_t dev_minor;
+    uint32_t pid_count;
+    int32_t pid[HELPER_PIDS];
+    char what[64]; /* the step that failed */
+};
+
+#endif
