@@ -199,11 +199,11 @@ join(struct tm tm, int64_t offset_s, int64_t nanos, int64_t *wall_ns)
         tm.tm_sec > 60)
         return -1;
     tm.tm_year -= 1900;
-    int64_t ns;
-    if (__builtin_mul_overflow((int64_t)timegm(&tm) - offset_s, NS_PER_S, &ns) ||
-        __builtin_add_overflow(ns, nanos, &ns))
+    /* Wider than int64: the first second that int64 nanoseconds reach is not whole. */
+    __int128 ns = ((__int128)timegm(&tm) - offset_s) * NS_PER_S + nanos;
+    if (ns < INT64_MIN || ns > INT64_MAX)
         return -1;
-    *wall_ns = ns;
+    *wall_ns = (int64_t)ns;
     return 0;
 }
 
