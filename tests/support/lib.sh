@@ -143,6 +143,7 @@ rgw_start() {
     fi
     while read -r line; do export "${line?}"; done < <("$LIB_ROOT/tests/support/rgw.sh" env "$HOLDFAST_TEST_RGW")
     # Debian 12's client ignores AWS_ENDPOINT_URL.
+    # shellcheck disable=SC2034 # for the tests that source this
     AWS=(aws --endpoint-url "$S3_ENDPOINT")
 }
 rgw_bucket() { # NAME...
