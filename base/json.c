@@ -84,7 +84,7 @@ mistyped(const char *field, const char *type, struct err *err)
 int
 json_opt_str(const json_t *object, const char *field, const char **out, struct err *err)
 {
-    json_t *value;
+    json_t *value = NULL;
     if (find_field(object, field, &value, err) < 0)
         return -1;
     if (!value)
@@ -98,7 +98,7 @@ json_opt_str(const json_t *object, const char *field, const char **out, struct e
 int
 json_opt_int(const json_t *object, const char *field, int64_t *out, struct err *err)
 {
-    json_t *value;
+    json_t *value = NULL;
     if (find_field(object, field, &value, err) < 0)
         return -1;
     if (!value)
@@ -112,7 +112,7 @@ json_opt_int(const json_t *object, const char *field, int64_t *out, struct err *
 int
 json_opt_bool(const json_t *object, const char *field, bool *out, struct err *err)
 {
-    json_t *value;
+    json_t *value = NULL;
     if (find_field(object, field, &value, err) < 0)
         return -1;
     if (!value)
@@ -138,7 +138,7 @@ json_need_str(const json_t *object, const char *field, const char **out, struct 
 int
 json_need_int(const json_t *object, const char *field, int64_t *out, struct err *err)
 {
-    json_t *value;
+    json_t *value = NULL;
     if (find_field(object, field, &value, err) < 0)
         return -1;
     return value ? json_opt_int(object, field, out, err) : missing(field, err);

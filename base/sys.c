@@ -103,7 +103,7 @@ int
 sys_replace_file(int dir, const char *name, const void *data, size_t len, mode_t mode,
                  struct err *err)
 {
-    const char *base;
+    const char *base = NULL;
     char id[ULID_SIZE];
     char temp[ULID_SIZE + 8];
     scope_fd int parent = open_parent(dir, name, &base, err);
@@ -203,7 +203,7 @@ kernel_copy(int from, off_t from_off, int to, off_t to_off, uint64_t size)
         if (got < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
             return -1;
         if (got <= 0)
-            break; /* other file system, old kernel, or a source (like /proc) that it takes for empty */
+            break; /* other file system, or a source (like /proc) that it takes for empty */
         done += (uint64_t)got;
     }
     return (int64_t)done;
