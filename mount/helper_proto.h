@@ -40,7 +40,6 @@ enum helper_flags {
     HELPER_READ_ONLY = 2,
     HELPER_DETACH = 4,
     HELPER_KEEP_GUARD = 8,
-    HELPER_REPLACE_DEAD = 16, /* a dead FUSE mount of ours at the path is detached first */
     HELPER_IS_GONE = 32,      /* replies only */
 };
 

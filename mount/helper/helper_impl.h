@@ -1,0 +1,68 @@
+#ifndef MOUNT_HELPER_HELPER_IMPL_H
+#define MOUNT_HELPER_HELPER_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mount/helper_proto.h"
+
+/*
+ * holdfast-mounter: the only process with CAP_SYS_ADMIN. One thread, libc only, messages of fixed size; it reads nothing that
+ * a stranger wrote. Functions answer 0 or an errno, and name the failing step in `*what`.
+ */
+
+/* A directory to mount on, named twice: by descriptors, which count, and by a name for umount2(). */
+struct target {
+    int parent; /* O_PATH */
+    int dir;    /* O_PATH; what lies on top at `name` */
+    char name[256];
+    bool created; /* by us: goes away with the mount */
+    bool guarded; /* the read-only bind of INV-11 lies on it */
+};
+
+struct connection {
+    int64_t id;
+    int fuse; /* -1: given up */
+    uint32_t dev_minor;
+    struct target target;
+    bool mounted;
+    uint32_t record_len;
+    uint8_t record[HELPER_RECORD];
+    struct connection *next; /* by rising id */
+};
+
+/* confine.c: gives up every privilege but what mounting needs. After it only the listed system calls work. */
+int helper_confine(const char **what);
+
+/* target.c */
+void helper_target_init(struct target *target);
+void helper_target_release(struct target *target);
+/* Opens the directory of `path` and its parent. `wanted` >= 0: must be the same directory. */
+int helper_target_open(struct target *target, const char *path, int wanted, const char **what);
+/* Makes `path`, a number directly under `parent`, mode 000. */
+int helper_target_create(struct target *target, const char *path, const char *parent, const char **what);
+/* Empty, and no mount but our guard. */
+int helper_target_check(struct target *target, const char **what);
+/* Binds the directory read-only on itself. A failure is no error: mode 000 may still hold. */
+void helper_target_guard(struct target *target);
+int helper_target_umount(const struct target *target, int flags);
+/* Takes guard and created directory away. */
+void helper_target_clear(struct target *target);
+/* The minor device number of what lies on top, without asking a FUSE server; 0 when nothing is there. */
+uint32_t helper_target_minor(const struct target *target);
+/* Detaches a mount of ours (type fuse, source "holdfast:...") from the top, and then a guard. */
+int helper_target_clear_dead(struct target *target, const char **what);
+
+/* connection.c */
+/* Makes the superblock and moves it onto the target. */
+int helper_connection_mount(struct connection *connection, const struct helper_request *request, const char **what);
+bool helper_connection_gone(const struct connection *connection);
+int helper_connection_abort(const struct connection *connection);
+/* Opens the control file system of FUSE without showing it anywhere; before helper_confine(). */
+void helper_connection_control(void);
+
+/* users.c: processes that have something of this device open, or stand in it. */
+uint32_t helper_users(uint32_t dev_minor, int32_t pids[HELPER_PIDS]);
+
+#endif
