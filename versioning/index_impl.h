@@ -1,0 +1,295 @@
+#ifndef VERSIONING_INDEX_IMPL_H
+#define VERSIONING_INDEX_IMPL_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "base/scope.h"
+#include "versioning/index.h"
+
+/*
+ * What the files of the index share. Locks in taking order, none held while another connection's lock is taken:
+ *   life (rwlock: readers share it, close takes it) → registry (in index_read.c) ; queue.mutex ; checkpoint.mutex
+ */
+
+#define INDEX_APPLICATION_ID 0x48466978 /* "HFix" */
+#define INDEX_PAGE_SIZE 4096
+#define INDEX_PAGE_RESERVE 8 /* bytes at the end of each page: crc32c, then zeros (index_vfs.c) */
+
+/* ---- rows: tables of columns, so that binding, reading and checksums exist once ---- */
+enum index_column_kind {
+    COLUMN_INT,  /* signed, by size */
+    COLUMN_UINT, /* unsigned, by size; 64 bits keep their pattern */
+    COLUMN_BOOL,
+    COLUMN_TEXT, /* NUL-terminated array, ASCII */
+    COLUMN_BYTES, /* NUL-terminated array of any bytes: names, keys, paths (BLOB, so bytewise order) */
+};
+
+struct index_column {
+    const char *name;
+    enum index_column_kind kind;
+    size_t offset;
+    size_t size;
+};
+
+/* The first column is the primary key. A column `crc` follows the last one. */
+struct index_table {
+    const char *name;
+    const struct index_column *columns;
+    unsigned count;
+    size_t row_size;
+};
+
+#define INDEX_COLUMN_AS(type, kind, name, field)                                             \
+    {                                                                                        \
+        name, COLUMN_##kind, offsetof(struct type, field), sizeof(((struct type *)0)->field) \
+    }
+#define INDEX_COLUMN(type, kind, field) INDEX_COLUMN_AS(type, kind, #field, field)
+#define INDEX_TABLE(type, table, list)                                   \
+    {                                                                    \
+        table, list, sizeof(list) / sizeof(list[0]), sizeof(struct type) \
+    }
+
+/* The one row of table counters: written once per transaction. Numbers are never given twice. */
+enum index_counter {
+    COUNTER_VOLUME,
+    COUNTER_NODE,
+    COUNTER_CONTENT,
+    COUNTER_VERSION,
+    COUNTER_MOUNT,
+    COUNTER_COUNT
+};
+struct index_counters {
+    int64_t id; /* 1 */
+    uint64_t sequence;
+    int64_t last[COUNTER_COUNT];
+};
+
+extern const struct index_table index_table_counters, index_table_meta, index_table_volumes,
+    index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
+    index_table_versions, index_table_conflicts, index_table_opens, index_table_answers,
+    index_table_mounts;
+
+/* ---- statements ---- */
+/* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
+ * key. */
+#define INDEX_STATEMENTS(X)                                                                      \
+    X(BEGIN_READ, RAW, NULL, "BEGIN")                                                            \
+    X(BEGIN_WRITE, RAW, NULL, "BEGIN IMMEDIATE")                                                 \
+    X(COMMIT, RAW, NULL, "COMMIT")                                                               \
+    X(ROLLBACK, RAW, NULL, "ROLLBACK")                                                           \
+    X(SAVEPOINT, RAW, NULL, "SAVEPOINT op")                                                      \
+    X(RELEASE, RAW, NULL, "RELEASE op")                                                          \
+    X(ROLLBACK_TO, RAW, NULL, "ROLLBACK TO op")                                                  \
+    X(COUNTERS_GET, SELECT, &index_table_counters, "WHERE id = 1")                               \
+    X(COUNTERS_PUT, REPLACE, &index_table_counters, "")                                          \
+    X(META_GET, SELECT, &index_table_meta, "WHERE name = ?1")                                    \
+    X(META_PUT, REPLACE, &index_table_meta, "")                                                  \
+    X(VOLUME_GET, SELECT, &index_table_volumes, "WHERE id = ?1")                                 \
+    X(VOLUME_FIND, SELECT, &index_table_volumes, "WHERE name = ?1")                              \
+    X(VOLUME_EACH, SELECT, &index_table_volumes, "ORDER BY id")                                  \
+    X(VOLUME_INSERT, INSERT, &index_table_volumes, "")                                           \
+    X(VOLUME_UPDATE, UPDATE, &index_table_volumes, "")                                           \
+    X(VOLUME_DELETE, DELETE, &index_table_volumes, "WHERE id = ?1")                              \
+    X(VOLUME_DELETE_NODES, DELETE, &index_table_nodes, "WHERE volume = ?1")                      \
+    X(VOLUME_DELETE_KEYS, DELETE, &index_table_keys, "WHERE volume = ?1")                        \
+    X(VOLUME_DELETE_CONTENTS, DELETE, &index_table_contents, "WHERE volume = ?1")                \
+    X(VOLUME_DELETE_INTENTS, DELETE, &index_table_intents, "WHERE volume = ?1")                  \
+    X(VOLUME_DELETE_VERSIONS, DELETE, &index_table_versions, "WHERE volume = ?1")                \
+    X(VOLUME_DELETE_CONFLICTS, DELETE, &index_table_conflicts, "WHERE volume = ?1")              \
+    X(VOLUME_DELETE_OPENS, DELETE, &index_table_opens,                                           \
+      "WHERE node IN (SELECT id FROM nodes WHERE volume = ?1)")                                  \
+    X(VOLUME_DELETE_ANSWERS, DELETE, &index_table_answers,                                       \
+      "WHERE connection IN (SELECT id FROM mounts WHERE volume = ?1)")                           \
+    X(VOLUME_DELETE_MOUNTS, DELETE, &index_table_mounts, "WHERE volume = ?1")                    \
+    X(VOLUME_DELETE_USAGE, RAW, NULL, "DELETE FROM usage WHERE volume = ?1")                     \
+    X(NODE_GET, SELECT, &index_table_nodes, "WHERE id = ?1")                                     \
+    X(NODE_CHILD, SELECT, &index_table_nodes, "WHERE parent = ?1 AND name = ?2 AND parent <> 0") \
+    X(NODE_CHILDREN, SELECT, &index_table_nodes, "WHERE parent = ?1 AND id > ?2 ORDER BY id")    \
+    X(NODE_ANY_CHILD, RAW, NULL, "SELECT EXISTS (SELECT 1 FROM nodes WHERE parent = ?1)")        \
+    X(NODE_ORPHANS, SELECT, &index_table_nodes,                                                  \
+      "WHERE parent = 0 AND (flags & 2) <> 0 AND id > ?1 ORDER BY id")                           \
+    X(NODE_USAGE, RAW, NULL, "SELECT files, bytes FROM usage WHERE volume = ?1")                 \
+    X(NODE_INSERT, INSERT, &index_table_nodes, "")                                               \
+    X(NODE_UPDATE, UPDATE, &index_table_nodes, "")                                               \
+    X(NODE_UPDATE_IN_PLACE, UPDATE_IN_PLACE, &index_table_nodes, "")                             \
+    X(NODE_DELETE, DELETE, &index_table_nodes, "WHERE id = ?1")                                  \
+    X(KEY_GET, SELECT, &index_table_keys, "WHERE key = ?1")                                      \
+    X(KEY_FROM, SELECT, &index_table_keys, "WHERE key >= ?1 ORDER BY key")                       \
+    X(KEY_PUT, REPLACE, &index_table_keys, "")                                                   \
+    X(KEY_DELETE, DELETE, &index_table_keys, "WHERE key = ?1")                                   \
+    X(CONTENT_GET, SELECT, &index_table_contents, "WHERE id = ?1")                               \
+    X(CONTENT_EACH, SELECT, &index_table_contents, "ORDER BY id")                                \
+    X(CONTENT_INSERT, INSERT, &index_table_contents, "")                                         \
+    X(CONTENT_UPDATE, UPDATE, &index_table_contents, "")                                         \
+    X(CONTENT_DELETE, DELETE, &index_table_contents, "WHERE id = ?1")                            \
+    X(CONTENT_UNSYNCED_ALL, RAW, NULL,                                                           \
+      "SELECT count(*), coalesce(sum(size) FILTER (WHERE state = 3), 0) "                        \
+      "FROM contents WHERE state <> 1")                                                          \
+    X(CONTENT_UNSYNCED, RAW, NULL,                                                               \
+      "SELECT count(*), coalesce(sum(size) FILTER (WHERE state = 3), 0) "                        \
+      "FROM contents WHERE state <> 1 AND volume = ?1")                                          \
+    X(INTENT_GET, SELECT, &index_table_intents, "WHERE key = ?1")                                \
+    X(INTENT_PUT, REPLACE, &index_table_intents, "")                                             \
+    X(INTENT_DELETE, DELETE, &index_table_intents, "WHERE key = ?1")                             \
+    X(INTENT_DUE, SELECT, &index_table_intents,                                                  \
+      "WHERE not_before_ns <= ?1 ORDER BY not_before_ns, key")                                   \
+    X(INTENT_EACH_ALL, SELECT, &index_table_intents, "WHERE key > ?1 ORDER BY key")              \
+    X(INTENT_EACH, SELECT, &index_table_intents, "WHERE volume = ?2 AND key > ?1 ORDER BY key")  \
+    X(INTENT_COUNT_ALL, RAW, NULL, "SELECT count(*) FROM intents")                               \
+    X(INTENT_COUNT, RAW, NULL, "SELECT count(*) FROM intents WHERE volume = ?1")                 \
+    X(VERSION_INSERT, INSERT, &index_table_versions, "")                                         \
+    X(VERSION_OF_NODE, SELECT, &index_table_versions, "WHERE node = ?1 ORDER BY id DESC")        \
+    X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                         \
+    X(CONFLICT_GET, SELECT, &index_table_conflicts, "WHERE id = ?1")                             \
+    X(CONFLICT_EACH, SELECT, &index_table_conflicts, "ORDER BY time_ns, id")                     \
+    X(OPEN_PUT, REPLACE, &index_table_opens, "")                                                 \
+    X(OPEN_DELETE, DELETE, &index_table_opens, "WHERE connection = ?1 AND fh = ?2")              \
+    X(OPEN_EACH_ALL, SELECT, &index_table_opens, "ORDER BY connection, fh")                      \
+    X(OPEN_EACH, SELECT, &index_table_opens, "WHERE connection = ?1 ORDER BY fh")                \
+    X(OPEN_DROP_ALL, DELETE, &index_table_opens, "")                                             \
+    X(OPEN_DROP, DELETE, &index_table_opens, "WHERE connection = ?1")                            \
+    X(ANSWER_DROP_ALL, DELETE, &index_table_answers, "")                                         \
+    X(ANSWER_DROP, DELETE, &index_table_answers, "WHERE connection = ?1")                        \
+    X(ANSWER_PUT, RAW, NULL,                                                                     \
+      "INSERT OR REPLACE INTO answers(connection, slot, uniq, reply, crc) "                      \
+      "VALUES (?1, ?2, ?3, ?4, ?5)")                                                             \
+    X(ANSWER_GET, RAW, NULL,                                                                     \
+      "SELECT reply, crc, slot FROM answers WHERE connection = ?1 AND uniq = ?2")                \
+    X(MOUNT_PUT, REPLACE, &index_table_mounts, "")                                               \
+    X(MOUNT_DELETE, DELETE, &index_table_mounts, "WHERE id = ?1")                                \
+    X(MOUNT_EACH, SELECT, &index_table_mounts, "ORDER BY id")
+
+enum index_statement {
+#define X(name, form, table, text) STATEMENT_##name,
+    INDEX_STATEMENTS(X)
+#undef X
+        STATEMENT_COUNT
+};
+
+/* One SQLite connection with its prepared statements. Used by one thread at a time. */
+struct index_conn {
+    sqlite3 *db;
+    sqlite3_stmt *statements[STATEMENT_COUNT];
+    struct index *index;
+    bool busy;                     /* readers: inside index_read() */
+    struct index_conn *next;       /* of the same index */
+    struct index_conn **in_thread; /* readers: the slot of their thread (index_read.c) */
+};
+
+struct index_tx {
+    struct index *index;
+    struct index_conn *conn;
+    bool writing;
+    uint64_t sequence; /* writing: the one this change will have */
+};
+
+/* A change waiting for the writer; lives on the caller's stack. */
+struct index_op {
+    index_fn *fn;
+    void *arg;
+    enum index_durability durability;
+    struct err *err;
+    int rc;
+    bool done; /* fn ran, or was refused */
+    sem_t ready;
+    struct index_op *next;
+};
+
+struct index_queue {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    struct index_op *first, **last;
+    bool sleeping; /* the writer waits in `wake` */
+    bool stop;
+};
+
+struct index_checkpoint {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    unsigned pages; /* in the WAL after the last commit */
+    bool wanted;
+    bool stop;
+    int64_t failed_ns; /* clock_mono_ns() of the last failure, 0: none */
+};
+
+struct index {
+    char *path; /* of index.db */
+    char vfs_name[40];
+    sqlite3_vfs vfs;
+    struct index_options options;
+    struct index_conn writer, checkpointer;
+    struct index_conn *readers;     /* registry (index_read.c) */
+    bool full_sync;                 /* writer's present PRAGMA synchronous */
+    struct index_counters counters; /* writer only; as they will be after the present transaction */
+    bool writer_started, checkpoint_started;
+    pthread_t writer_thread, checkpoint_thread;
+    struct index_queue queue;
+    struct index_checkpoint checkpoint;
+    pthread_rwlock_t life;
+    /* INV-2: a sync of the database or its WAL failed. What the kernel dropped cannot be known, so no later commit may
+     * count as kept: every change is refused until the index is opened anew. */
+    atomic_bool broken;
+    atomic_bool damage_logged;
+};
+
+/* index_vfs.c: SQLite's file layer with a checksum on each page, one more try with the reserve freed when the disk is full,
+ * and a memory for failed syncs. */
+int index_vfs_register(struct index *index, struct err *err) MUST_CHECK;
+void index_vfs_unregister(struct index *index);
+
+/* index_schema.c */
+int index_schema_migrate(struct index *index, int from, int dir_fd, struct err *err) MUST_CHECK;
+
+/* index_statement.c: connections, statements, rows */
+enum index_role { INDEX_WRITER, INDEX_READER, INDEX_CHECKPOINTER };
+int index_conn_open(struct index *index, enum index_role role, struct index_conn *conn,
+                    struct err *err) MUST_CHECK;
+void index_conn_close(struct index_conn *conn);
+int index_conn_exec(struct index_conn *conn, const char *sql, struct err *err) MUST_CHECK;
+int index_conn_int(struct index_conn *conn, const char *sql, int64_t *out,
+                   struct err *err) MUST_CHECK;
+/* Runs a statement without parameters and rows; the SQLite code comes back. */
+int index_conn_run(struct index_conn *conn, enum index_statement id);
+/* err from the SQLite code `rc`; answers -1. `what`: "read the index", "change the index". */
+int index_fail(struct index_conn *conn, int rc, const char *what, struct err *err);
+
+struct index_query {
+    sqlite3_stmt *stmt;
+    struct index_conn *conn;
+    bool own; /* the cached statement was busy (a callback asks again): finalized at the end */
+};
+void index_query_end(struct index_query *query);
+#define scope_query scope(index_query_end) struct index_query
+int index_query_start(struct index_tx *tx, enum index_statement id, struct index_query *query,
+                      struct err *err) MUST_CHECK;
+/* A change: ERR_INTERNAL in a read transaction. */
+int index_change_start(struct index_tx *tx, enum index_statement id, struct index_query *query,
+                       struct err *err) MUST_CHECK;
+/* 1: a row, 0: no more, -1. */
+int index_query_step(struct index_query *query, struct err *err) MUST_CHECK;
+/* The same, and the row is read and its checksum tested. */
+int index_query_row(struct index_query *query, const struct index_table *table, void *row,
+                    struct err *err) MUST_CHECK;
+void index_bind_int(struct index_query *query, int at, int64_t value);
+void index_bind_text(struct index_query *query, int at, const char *text);
+void index_bind_bytes(struct index_query *query, int at, const void *data, size_t len);
+/* Binds all columns of `row` and runs an INSERT, REPLACE or UPDATE; *changes (may be NULL): rows touched. */
+int index_row_write(struct index_tx *tx, enum index_statement id, const struct index_table *table,
+                    const void *row, int *changes, struct err *err) MUST_CHECK;
+/* Runs a change with one integer parameter; *changes may be NULL. */
+int index_run_int(struct index_tx *tx, enum index_statement id, int64_t value, int *changes,
+                  struct err *err) MUST_CHECK;
+int64_t index_counter_next(struct index_tx *tx, enum index_counter counter);
+
+/* index_write.c, index_read.c, index_checkpoint.c */
+int index_writer_start(struct index *index, struct err *err) MUST_CHECK;
+void index_writer_stop(struct index *index);
+void index_readers_close(struct index *index);
+int index_checkpoint_start(struct index *index, struct err *err) MUST_CHECK;
+void index_checkpoint_stop(struct index *index);
+
+#endif
