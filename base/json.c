@@ -4,6 +4,29 @@
 
 #include "base/parse.h"
 
+/*
+ * jansson 2.14 does not look at every failed allocation: its lexer then drops a character and goes
+ * on (load.c, lex_save), so a document could silently change. This sees each failure, and
+ * json_parse() discards what was made.
+ */
+static _Thread_local bool allocation_failed;
+
+static void *
+watched_malloc(size_t size)
+{
+    void *mem = malloc(size);
+    if (!mem)
+        allocation_failed = true;
+    return mem;
+}
+
+/* Before main(), because jansson reads the functions without a lock. */
+__attribute__((constructor)) static void
+watch_allocations(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+}
+
 void
 json_release_ptr(json_t **value)
 {
@@ -19,10 +42,12 @@ json_parse(const char *text, size_t len, struct err *err)
         return NULL;
     }
     json_error_t why;
+    allocation_failed = false;
     json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
-    if (value)
+    if (value && !allocation_failed)
         return value;
-    if (json_error_code(&why) == json_error_out_of_memory)
+    json_decref(value);
+    if (allocation_failed)
         err_nomem(err);
     else
         err_set(err, ERR_INVAL, "json, line %d: %s", why.line, why.text);
