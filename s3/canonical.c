@@ -17,14 +17,10 @@ int
 canonical_path(const char *endpoint_path, const char *bucket, const char *key, struct buf *out,
                struct err *err)
 {
-    scope_buf raw;
-    buf_init(&raw, LIMIT_KEY * 4);
     size_t len = strlen(endpoint_path);
     while (len > 0 && endpoint_path[len - 1] == '/')
         len--;
-    if (percent_decode(endpoint_path, len, &raw, err) < 0)
-        return err_wrap(err, "endpoint path");
-    if (append_encoded(buf_cstr(&raw), true, out, err) < 0)
+    if (percent_encode(endpoint_path, len, true, out, err) < 0)
         return -1;
     if (bucket &&
         (buf_append_str(out, "/", err) < 0 || append_encoded(bucket, false, out, err) < 0))

@@ -10,7 +10,7 @@
  */
 
 /* Path of a request: the endpoint's own path, the bucket (NULL: it is in the host), the key (NULL: the bucket itself).
- * The endpoint's path may hold escapes; they are written anew. Appends, beginning with '/'. */
+ * All three are raw (not encoded). Appends, beginning with '/'. */
 int canonical_path(const char *endpoint_path, const char *bucket, const char *key, struct buf *out,
                    struct err *err) MUST_CHECK;
 

@@ -1,0 +1,293 @@
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/scope.h"
+#include "s3/answer.h"
+#include "s3/http_store_impl.h"
+#include "s3/sigv4.h"
+
+/*
+ * Writing: a conditional PUT whose lost answers are found again. Every answer but a clean success may hide that an
+ * attempt of ours has landed (docs/mechanisms.md sections 1 and 4), so we look before we act (INV-10): an object with
+ * our write id, our size and our MD5 is ours.
+ */
+
+#define WRITE_ID "holdfast-version"
+#define HASH_ALWAYS (8ull << 20) /* below it, and always without TLS, the payload is signed */
+
+struct writing {
+    struct http_store *self;
+    const struct store_put *req;
+    struct store_put_result *res;
+    const char *write_id; /* NULL: none */
+    bool maybe_done;      /* an attempt may have been, or may still be, carried out */
+    int64_t deadline_ns;
+    char payload_hash[SHA256_HEX];
+    struct buf etag, md5, meta;
+};
+
+static const char *
+payload_hash(const struct writing *writing)
+{
+    return writing->payload_hash[0] ? writing->payload_hash : SIGV4_UNSIGNED_PAYLOAD;
+}
+
+static int
+hash_payload(struct writing *writing, struct err *err)
+{
+    const struct store_body *body = &writing->req->body;
+    uint8_t digest[SHA256_SIZE];
+    if (body->sha256) {
+        hex_encode(body->sha256, SHA256_SIZE, writing->payload_hash);
+        return 0;
+    }
+    if (writing->self->client.endpoint.tls && body->size > HASH_ALWAYS)
+        return 0;
+    if (body->mem || body->size == 0) {
+        if (sha256(body->mem ? body->mem : "", (size_t)body->size, digest, err) < 0)
+            return -1;
+    } else if (hash_fd(body->fd, body->off, body->size, digest, NULL, err) < 0) {
+        return -1;
+    }
+    hex_encode(digest, SHA256_SIZE, writing->payload_hash);
+    return 0;
+}
+
+static int
+add_condition(struct writing *writing, struct client_request *request, struct err *err)
+{
+    const struct store_cond *cond = &writing->req->cond;
+    if (cond->kind == STORE_COND_ABSENT)
+        client_field(request, "if-none-match", "*");
+    if (cond->kind != STORE_COND_MATCH)
+        return 0;
+    if (http_store_etag(writing->self, cond->etag, &writing->etag, err) < 0)
+        return -1;
+    client_field(request, "if-match", buf_cstr(&writing->etag));
+    return 0;
+}
+
+static int
+build(struct writing *writing, struct client_request *request, struct err *err)
+{
+    const struct store_put *req = writing->req;
+    if (hash_payload(writing, err) < 0)
+        return -1;
+    request->payload_hash = payload_hash(writing);
+    client_field(request, "content-type",
+                 req->content_type ? req->content_type : "application/octet-stream");
+    if (req->body.md5) {
+        if (base64_encode(req->body.md5, MD5_SIZE, &writing->md5, err) < 0)
+            return -1;
+        client_field(request, "content-md5", buf_cstr(&writing->md5));
+    }
+    if (add_condition(writing, request, err) < 0)
+        return -1;
+    return http_store_meta_fields(req->meta, &writing->meta, request, err);
+}
+
+/* ---- is it ours? ---- */
+
+static bool
+md5_agrees(const struct writing *writing, const struct store_object *object)
+{
+    char hex[MD5_HEX];
+    /* With KMS encryption an ETag looks like an MD5 and is none: seen from earlier answers. */
+    if (!writing->req->body.md5 || !answer_is_md5(object->etag) ||
+        atomic_load(&writing->self->client.etag_is_md5) == STORE_NO)
+        return true;
+    hex_encode(writing->req->body.md5, MD5_SIZE, hex);
+    return strcasecmp(hex, object->etag) == 0;
+}
+
+static bool
+is_ours(const struct writing *writing, const struct store_object *object)
+{
+    const char *id = meta_get(&object->meta, WRITE_ID);
+    return writing->write_id && id && strcmp(id, writing->write_id) == 0 &&
+           object->size == writing->req->body.size && md5_agrees(writing, object);
+}
+
+enum look { LOOK_OURS, LOOK_OTHER, LOOK_ABSENT, LOOK_FAILED };
+
+static enum look
+look(struct writing *writing, struct err *err)
+{
+    struct store_object object;
+    struct err own = ERR_INIT;
+    enum look found;
+    store_object_init(&object);
+    if (http_store_head(&writing->self->store, writing->req->key, writing->deadline_ns, &object,
+                        &own) < 0) {
+        found = own.code == ERR_NOT_FOUND ? LOOK_ABSENT : LOOK_FAILED;
+        if (found == LOOK_FAILED)
+            *err = own;
+    } else if (is_ours(writing, &object)) {
+        memcpy(writing->res->etag, object.etag, sizeof(object.etag));
+        found = LOOK_OURS;
+    } else {
+        found = LOOK_OTHER;
+    }
+    store_object_release(&object);
+    log_debug(s3, "looked for an own write key=%.200s found=%d", writing->req->key, (int)found);
+    return found;
+}
+
+static int
+done(struct writing *writing)
+{
+    writing->res->outcome = STORE_DONE;
+    return 0;
+}
+
+static int
+undecided(struct writing *writing, struct err *err)
+{
+    writing->res->outcome = writing->maybe_done ? STORE_UNKNOWN : STORE_NOT_DONE;
+    /* "Conflict" and "absent" say that nothing was written: not after a lost answer. */
+    if (err->code == ERR_CONFLICT || err->code == ERR_NOT_FOUND) {
+        return err_set(err, ERR_STORE_TIMEOUT,
+                       "'%.160s': it could not be found out whether the write was carried out",
+                       writing->req->key);
+    }
+    return -1;
+}
+
+static int
+refused(struct writing *writing, struct err *err)
+{
+    writing->res->outcome = STORE_REFUSED;
+    return err_set(err, ERR_CONFLICT, "'%.160s': its version is another one", writing->req->key);
+}
+
+static void
+learn_etag(struct writing *writing)
+{
+    char hex[MD5_HEX];
+    if (!writing->req->body.md5 || !answer_is_md5(writing->res->etag))
+        return;
+    hex_encode(writing->req->body.md5, MD5_SIZE, hex);
+    atomic_store(&writing->self->client.etag_is_md5,
+                 strcasecmp(hex, writing->res->etag) == 0 ? STORE_YES : STORE_NO);
+}
+
+/* A clean 200. Its ETag is needed; where it is missing a HEAD has it. */
+static int
+accepted(struct writing *writing, const struct client_answer *answer, struct err *err)
+{
+    const char *etag = http_response_field(&answer->response, "etag");
+    if (etag && etag_strip(etag, writing->res->etag) == 0) {
+        learn_etag(writing);
+        return done(writing);
+    }
+    writing->maybe_done = true;
+    if (look(writing, err) == LOOK_OURS)
+        return done(writing);
+    err_set(err, ERR_STORE_BAD_ANSWER, "'%.160s': the answer to the write has no usable ETag",
+            writing->req->key);
+    return undecided(writing, err);
+}
+
+static bool
+is_refusal(const struct writing *writing, const struct client_answer *answer)
+{
+    return answer->response.status == 412 || (writing->req->cond.kind == STORE_COND_MATCH &&
+                                              strcmp(answer->error.code, "NoSuchKey") == 0);
+}
+
+/* 412, or 404 for If-Match. Even a first attempt may have been sent twice below us (a connection that broke and was
+ * made anew), so the write id is looked for each time; without one a clean refusal is believed. */
+static int
+judge_refusal(struct writing *writing, struct err *err)
+{
+    if (!writing->write_id)
+        return writing->maybe_done ? undecided(writing, err) : refused(writing, err);
+    struct err own = ERR_INIT;
+    switch (look(writing, &own)) {
+    case LOOK_OURS:
+        return done(writing);
+    case LOOK_FAILED:
+        if (writing->maybe_done)
+            return undecided(writing, err);
+        return refused(writing, err);
+    case LOOK_OTHER:
+    case LOOK_ABSENT:
+        break;
+    }
+    return refused(writing, err);
+}
+
+enum next { NEXT_AGAIN, NEXT_DONE, NEXT_FAILED };
+
+/* A failed attempt that was no refusal. */
+static enum next
+judge_failure(struct writing *writing, const struct client_answer *answer, struct client_try *tries,
+              struct err *err)
+{
+    writing->maybe_done = writing->maybe_done || answer->maybe_done;
+    bool raced = answer->response.status == 409;
+    struct err own = ERR_INIT;
+    if (writing->write_id && (writing->maybe_done || raced) && look(writing, &own) == LOOK_OURS) {
+        (void)done(writing);
+        return NEXT_DONE;
+    }
+    if (client_again(&writing->self->client, tries, answer))
+        return NEXT_AGAIN;
+    (void)undecided(writing, err);
+    return NEXT_FAILED;
+}
+
+static int
+attempts(struct writing *writing, const struct client_request *request,
+         struct client_answer *answer, struct err *err)
+{
+    struct client_try tries = { .deadline_ns = writing->deadline_ns };
+    for (;;) {
+        if (client_attempt(&writing->self->client, request, answer, err) == 0)
+            return accepted(writing, answer, err);
+        if (is_refusal(writing, answer))
+            return judge_refusal(writing, err);
+        switch (judge_failure(writing, answer, &tries, err)) {
+        case NEXT_DONE:
+            return 0;
+        case NEXT_FAILED:
+            return -1;
+        case NEXT_AGAIN:
+            break;
+        }
+        client_answer_reset(answer);
+    }
+}
+
+int
+http_store_put(struct store *store, const struct store_put *req, struct store_put_result *res,
+               struct err *err)
+{
+    struct writing writing = { .self = http_store_of(store),
+                               .req = req,
+                               .res = res,
+                               .write_id = req->meta ? meta_get(req->meta, WRITE_ID) : NULL,
+                               .deadline_ns =
+                                   http_store_deadline(req->deadline_ns, req->body.size) };
+    struct client_request request = {
+        .method = "PUT", .key = req->key, .body = &req->body, .deadline_ns = writing.deadline_ns
+    };
+    struct client_answer answer;
+    buf_init(&writing.etag, LIMIT_ETAG + 3);
+    buf_init(&writing.md5, 64);
+    buf_init(&writing.meta, LIMIT_HTTP_HEADERS);
+    client_answer_init(&answer);
+    res->outcome = STORE_NOT_DONE;
+    int result = build(&writing, &request, err);
+    if (result == 0)
+        result = attempts(&writing, &request, &answer, err);
+    client_answer_release(&answer);
+    buf_release(&writing.etag);
+    buf_release(&writing.md5);
+    buf_release(&writing.meta);
+    return result;
+}

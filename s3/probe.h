@@ -1,0 +1,34 @@
+#ifndef S3_PROBE_H
+#define S3_PROBE_H
+
+#include "s3/provider.h"
+#include "s3/store.h"
+
+/*
+ * Asking a store how it behaves, since a 200 proves nothing (docs/stores.md). The questions go out as single requests
+ * without retries that would blur the answer; the conclusions are drawn by the pure probe_conclude().
+ */
+
+/* What was seen: HTTP statuses (0: no answer), and whether old bytes were still there afterwards. */
+struct probe_seen {
+    int create, create_again;
+    bool kept_after_create_again;
+    int wrong_match;
+    bool kept_after_wrong_match;
+    int match_quoted, match_bare;
+    int parallel_won, parallel_lost; /* how many of the three creates got 2xx, and 412 or 409 */
+    int delete_wrong_match;
+    bool kept_after_delete;
+    int copy,
+        copy_wrong_source; /* copy_wrong_source: x-amz-copy-source-if-match that does not hold */
+    int copy_to_existing;  /* with If-None-Match: * */
+    bool kept_after_copy;
+    bool listed;
+    bool presign_works;
+};
+
+/* Fills what the probe answers; the rest of `caps` stays. */
+void probe_conclude(const struct probe_seen *seen, const struct provider *provider,
+                    struct store_caps *caps);
+
+#endif
