@@ -168,46 +168,75 @@ http_store_head(struct store *store, const char *key, int64_t deadline_ns, struc
 
 /* ---- presigned URLs ---- */
 
-int
-http_store_presign(struct store *store, const struct store_presign *req, struct buf *url,
-                   struct err *err)
-{
-    struct client *client = &http_store_of(store)->client;
-    const struct client_endpoint *endpoint =
-        client->public_endpoint.host ? &client->public_endpoint : &client->endpoint;
-    struct canonical_query query = { .count = 0 };
+struct presigning {
+    struct client *client;
+    const struct client_endpoint *endpoint;
+    const struct store_presign *req;
     struct s3_credentials keys;
-    scope_buf key;
-    scope_buf path;
+};
+
+static int
+presign_query(struct presigning *presigning, const char *path, struct buf *url, struct err *err)
+{
+    struct client *client = presigning->client;
+    const struct store_presign *req = presigning->req;
+    struct canonical_query query = { .count = 0 };
     scope_buf host;
-    buf_init(&key, LIMIT_KEY + 1);
-    buf_init(&path, 4 * LIMIT_KEY);
     buf_init(&host, 1024);
-    if (client_full_key(client, req->key, &key, err) < 0 ||
-        canonical_path(endpoint->path, client->path_style ? client->bucket : NULL, buf_cstr(&key),
-                       &path, err) < 0 ||
-        client_host(client, endpoint, &host, err) < 0 ||
-        client_url(client, endpoint, buf_cstr(&path), url, err) < 0 ||
-        buf_append_str(url, "?", err) < 0)
+    if (client_host(client, presigning->endpoint, &host, err) < 0)
         return -1;
     if (req->response_content_type)
         canonical_query_add(&query, "response-content-type", req->response_content_type);
     if (req->response_content_disposition)
         canonical_query_add(&query, "response-content-disposition",
                             req->response_content_disposition);
-    if (client->credentials(client->credentials_arg, &keys, err) < 0)
-        return -1;
     const struct sigv4_header header = { "host", buf_cstr(&host) };
     const struct sigv4_request request = { .method = req->method,
-                                           .path = buf_cstr(&path),
+                                           .path = path,
                                            .query = "",
                                            .headers = &header,
                                            .header_count = 1,
                                            .wall_ns = client_wall_ns(client) };
-    const struct sigv4_scope scope = { keys.access_key, keys.secret_key, client->region, "s3" };
-    int result =
-        sigv4_presign(&request, &scope, &query, req->expires_s, keys.session_token, url, err);
-    secret_wipe(&keys, sizeof(keys));
+    const struct sigv4_scope scope = { presigning->keys.access_key, presigning->keys.secret_key,
+                                       client->region, "s3" };
+    return sigv4_presign(&request, &scope, &query, req->expires_s, presigning->keys.session_token,
+                         url, err);
+}
+
+static int
+presign_url(struct presigning *presigning, struct buf *out, struct err *err)
+{
+    struct client *client = presigning->client;
+    scope_buf key;
+    scope_buf path;
+    scope_buf url;
+    buf_init(&key, LIMIT_KEY + 1);
+    buf_init(&path, 4 * LIMIT_KEY);
+    buf_init(&url, LIMIT_HTTP_HEADERS);
+    if (client_full_key(client, presigning->req->key, &key, err) < 0 ||
+        canonical_path(presigning->endpoint->path, client->path_style ? client->bucket : NULL,
+                       buf_cstr(&key), &path, err) < 0 ||
+        client_url(client, presigning->endpoint, buf_cstr(&path), &url, err) < 0 ||
+        buf_append_str(&url, "?", err) < 0 ||
+        presign_query(presigning, buf_cstr(&path), &url, err) < 0)
+        return -1;
+    return buf_append(out, url.data, url.len, err);
+}
+
+int
+http_store_presign(struct store *store, const struct store_presign *req, struct buf *url,
+                   struct err *err)
+{
+    struct client *client = &http_store_of(store)->client;
+    struct presigning presigning = {
+        .client = client,
+        .endpoint = client->public_endpoint.host ? &client->public_endpoint : &client->endpoint,
+        .req = req,
+    };
+    int result = client->credentials(client->credentials_arg, &presigning.keys, err);
+    if (result == 0)
+        result = presign_url(&presigning, url, err);
+    secret_wipe(&presigning.keys, sizeof(presigning.keys));
     return result;
 }
 

@@ -66,6 +66,18 @@ compare_with_source(const struct copying *copying, const struct store_object *co
     return result;
 }
 
+/* The key is fresh, so nobody else's bytes can be there; left alone they would pass for the version asked for. */
+static void
+remove_wrong_copy(const struct copying *copying)
+{
+    const struct store_delete req = { .key = copying->req->to,
+                                      .deadline_ns = copying->deadline_ns };
+    enum store_outcome outcome;
+    struct err err = ERR_INIT;
+    if (http_store_delete(&copying->self->store, &req, &outcome, &err) < 0)
+        log_warn(s3, "a wrong copy is left behind key=%.200s why=%s", copying->req->to, err.msg);
+}
+
 static int
 finish_copy(struct copying *copying, const struct store_object *copy, struct err *err)
 {
@@ -74,6 +86,8 @@ finish_copy(struct copying *copying, const struct store_object *copy, struct err
     if (req->from_if_match && !trusted && strcmp(req->from_if_match, copy->etag) != 0 &&
         compare_with_source(copying, copy, err) < 0) {
         copying->res->outcome = err->code == ERR_CONFLICT ? STORE_REFUSED : STORE_UNKNOWN;
+        if (err->code == ERR_CONFLICT)
+            remove_wrong_copy(copying);
         return -1;
     }
     memcpy(copying->res->etag, copy->etag, sizeof(copy->etag));
@@ -109,6 +123,27 @@ give_up_copy(struct copying *copying, int status, struct err *err)
     return source_error(copying, err);
 }
 
+/* The store said yes (or an error in a 200 that may hide a yes): look at what is there. True: `result` is final. */
+static bool
+settle_copy(struct copying *copying, bool accepted, int *result, struct err *err)
+{
+    struct err own = ERR_INIT;
+    if (!copying->maybe_done)
+        return false;
+    *result = look_at_copy(copying, &own);
+    if (*result == 0)
+        return true;
+    if (copying->res->outcome != STORE_REFUSED && !accepted)
+        return false;
+    *err = own;
+    if (copying->res->outcome != STORE_REFUSED)
+        copying->res->outcome = STORE_UNKNOWN;
+    if (own.code == ERR_NOT_FOUND)
+        err_set(err, ERR_STORE_BAD_ANSWER, "'%.160s': the store says copied, and it is not there",
+                copying->req->to);
+    return true;
+}
+
 static int
 copy_attempts(struct copying *copying, const struct client_request *request,
               struct client_answer *answer, struct err *err)
@@ -118,28 +153,14 @@ copy_attempts(struct copying *copying, const struct client_request *request,
     char etag[LIMIT_ETAG];
     for (;;) {
         int result = client_attempt(client, request, answer, err);
-        if (result == 0) {
-            copying->maybe_done = true;
-            /* An error document in a 200 was judged by client_attempt(); anything else odd is looked at. */
-            struct err own = ERR_INIT;
-            if (xml_copy_parse(answer->response.body.data, answer->response.body.len, etag, &own) <
-                0)
-                log_debug(s3, "odd answer to a copy why=%s", own.msg);
-        }
-        copying->maybe_done = copying->maybe_done || answer->maybe_done;
-        struct err own = ERR_INIT;
-        if (copying->maybe_done && look_at_copy(copying, &own) == 0)
-            return 0;
-        if (copying->res->outcome == STORE_REFUSED || result == 0) {
-            *err = own;
-            if (copying->res->outcome != STORE_REFUSED)
-                copying->res->outcome = STORE_UNKNOWN;
-            return own.code == ERR_NOT_FOUND
-                       ? err_set(err, ERR_STORE_BAD_ANSWER,
-                                 "'%.160s': the store says copied, and it is not there",
-                                 copying->req->to)
-                       : -1;
-        }
+        copying->maybe_done = copying->maybe_done || result == 0 || answer->maybe_done;
+        /* The 200 comes before the copy is made: only the whole document says that it was. */
+        if (result == 0)
+            result = xml_copy_parse(buf_cstr(&answer->response.body), answer->response.body.len,
+                                    etag, err);
+        bool accepted = result == 0;
+        if (settle_copy(copying, accepted, &result, err))
+            return result;
         if (!client_again(client, &tries, answer))
             return give_up_copy(copying, answer->response.status, err);
         client_answer_reset(answer);

@@ -60,14 +60,20 @@ struct probe {
     struct probe_seen seen;
 };
 
-/* One request, tried again only where the store is not available; answers the status. */
+/* One request, tried again only when the store was too busy to look at it; answers the status. */
 static int
 ask(struct probe *probe, struct client_request *request, char etag[LIMIT_ETAG])
 {
     struct err err = ERR_INIT;
     struct client_answer answer;
+    struct client_try tries = { .deadline_ns = request->deadline_ns };
     client_answer_init(&answer);
     int result = client_attempt(&probe->self->client, request, &answer, &err);
+    while (result < 0 && (answer.verdict == RETRY_SLOW || answer.verdict == RETRY_CLOCK) &&
+           client_again(&probe->self->client, &tries, &answer)) {
+        client_answer_reset(&answer);
+        result = client_attempt(&probe->self->client, request, &answer, &err);
+    }
     int status = answer.response.status;
     if (result < 0 && good(status))
         status = 0; /* an error document in a 200, or a cut answer */
