@@ -5,8 +5,9 @@
 #include "versioning/index_impl.h"
 
 /*
- * Moves the WAL into the database beside the writer. PASSIVE waits for nobody; when long readers let the WAL grow far, one
- * TRUNCATE pass stops the writer for a moment. On a full disk it fails, which harms nothing; it is tried again after a while.
+ * Moves the WAL into the database beside the writer. PASSIVE does the bulk and waits for nobody. A writer that never rests
+ * keeps it from reaching the end of the WAL, which could then never start over: so a second, short pass holds the writer.
+ * On a full disk it fails, which harms nothing; it is tried again after a while.
  */
 #define PASSIVE_PAGES ((8u << 20) / INDEX_PAGE_SIZE)
 #define TRUNCATE_PAGES ((64u << 20) / INDEX_PAGE_SIZE)
@@ -33,15 +34,18 @@ on_commit(void *arg, sqlite3 *db, const char *name, int pages)
 }
 
 static int
-run(struct index *index, unsigned pages)
+move_wal(struct index *index, unsigned pages)
 {
+    sqlite3 *db = index->checkpointer.db;
     if (atomic_load(&index->broken))
         return SQLITE_IOERR;
-    int mode = pages > TRUNCATE_PAGES ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
-    int rc = sqlite3_wal_checkpoint_v2(index->checkpointer.db, NULL, mode, NULL, NULL);
+    int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (rc == SQLITE_OK) {
+        int mode = pages > TRUNCATE_PAGES ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_RESTART;
+        rc = sqlite3_wal_checkpoint_v2(db, NULL, mode, NULL, NULL);
+    }
     if (rc != SQLITE_OK && rc != SQLITE_BUSY)
-        log_warn(index, "a checkpoint of the index failed and will be tried again: %s",
-                 sqlite3_errstr(rc));
+        log_warn(index, "a checkpoint of the index failed and will be tried again: %s", sqlite3_errstr(rc));
     return rc;
 }
 
@@ -58,7 +62,7 @@ checkpoint_main(void *arg)
         }
         unsigned pages = checkpoint->pages;
         pthread_mutex_unlock(&checkpoint->mutex);
-        int rc = run(index, pages);
+        int rc = move_wal(index, pages);
         pthread_mutex_lock(&checkpoint->mutex);
         checkpoint->wanted = false;
         checkpoint->failed_ns = rc == SQLITE_OK ? 0 : clock_mono_ns();

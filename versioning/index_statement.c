@@ -437,7 +437,7 @@ static const char *const setup[] = {
         "PRAGMA cache_size = -4096; PRAGMA locking_mode = NORMAL; PRAGMA trusted_schema = OFF;"
         "PRAGMA cell_size_check = ON; PRAGMA query_only = ON; PRAGMA wal_autocheckpoint = 0;",
     [INDEX_CHECKPOINTER] =
-        "PRAGMA busy_timeout = 200; PRAGMA mmap_size = 0; PRAGMA locking_mode = NORMAL;"
+        "PRAGMA busy_timeout = 50; PRAGMA mmap_size = 0; PRAGMA locking_mode = NORMAL;"
         "PRAGMA trusted_schema = OFF; PRAGMA synchronous = NORMAL;"
         "PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = 16777216;",
 };
