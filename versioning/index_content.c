@@ -81,19 +81,36 @@ index_content_delete(struct index_tx *tx, int64_t id, struct err *err)
     return changes > 0 ? 0 : absent(id, err);
 }
 
-int
-index_content_each(struct index_tx *tx, index_content_fn *fn, void *arg, struct err *err)
+static int
+each(struct index_query *query, index_content_fn *fn, void *arg, struct err *err)
 {
     struct index_content row;
-    scope_query query;
-    if (index_query_start(tx, STATEMENT_CONTENT_EACH, &query, err) != 0)
-        return -1;
     int rc;
-    while ((rc = index_query_row(&query, &index_table_contents, &row, err)) == 1) {
+    while ((rc = index_query_row(query, &index_table_contents, &row, err)) == 1) {
         if ((rc = fn(arg, &row, err)) != 0)
             break;
     }
     return rc < 0 ? -1 : 0;
+}
+
+int
+index_content_each(struct index_tx *tx, index_content_fn *fn, void *arg, struct err *err)
+{
+    scope_query query;
+    if (index_query_start(tx, STATEMENT_CONTENT_EACH, &query, err) != 0)
+        return -1;
+    return each(&query, fn, arg, err);
+}
+
+int
+index_content_of_node(struct index_tx *tx, int64_t node, index_content_fn *fn, void *arg,
+                      struct err *err)
+{
+    scope_query query;
+    if (index_query_start(tx, STATEMENT_CONTENT_OF_NODE, &query, err) != 0)
+        return -1;
+    index_bind_int(&query, 1, node);
+    return each(&query, fn, arg, err);
 }
 
 int

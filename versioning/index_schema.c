@@ -57,6 +57,7 @@ static const char schema_1[] =
     "  base_etag TEXT NOT NULL, etag TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL,"
     "  md5 TEXT NOT NULL, boot_id TEXT NOT NULL, mtime_ns INTEGER NOT NULL, actor BLOB NOT NULL,"
     "  run BLOB NOT NULL, crc INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX contents_node ON contents (node);"
     "CREATE INDEX contents_unsynced ON contents (volume, state, size) WHERE state <> 1;"
     "CREATE TABLE intents (key BLOB PRIMARY KEY, volume INTEGER NOT NULL, not_before_ns INTEGER "
     "NOT NULL,"
