@@ -2,9 +2,9 @@
 #define BASE_BANNED_H
 
 /*
- * Included before every source file (cmake/Options.cmake). These calls write past buffers, hide errors, or start a shell;
- * base/buf.h, base/parse.h and the launcher have the replacements. The libc headers come first, so that their own
- * declarations are not poisoned.
+ * Included before every source file (cmake/Options.cmake). These calls write past buffers, hide
+ * errors, or start a shell; base/buf.h, base/parse.h and the launcher have the replacements. The
+ * libc headers come first, so that their own declarations are not poisoned.
  */
 #include <stdio.h>
 #include <stdlib.h>

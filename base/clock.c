@@ -45,36 +45,36 @@ real_sleep(int64_t ns)
 }
 
 static const struct clock_table real_clock = { real_wall, real_mono, real_boot, real_sleep };
-static const struct clock_table *table = &real_clock;
+static const struct clock_table *current = &real_clock;
 
 int64_t
 clock_wall_ns(void)
 {
-    return table->wall();
+    return current->wall();
 }
 
 int64_t
 clock_mono_ns(void)
 {
-    return table->mono();
+    return current->mono();
 }
 
 int64_t
 clock_boot_ns(void)
 {
-    return table->boot();
+    return current->boot();
 }
 
 void
 clock_sleep_ns(int64_t ns)
 {
-    table->sleep(ns);
+    current->sleep(ns);
 }
 
 void
-clock_replace(const struct clock_table *replacement)
+clock_replace(const struct clock_table *table)
 {
-    table = replacement ? replacement : &real_clock;
+    current = table ? table : &real_clock;
 }
 
 static const char *const months[] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",

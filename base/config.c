@@ -359,7 +359,7 @@ config_load_env(struct config *config, struct err *err)
 {
     for (size_t i = 0; i < config->count; i++) {
         const char *name = config->defs[i].env;
-        const char *value = name ? getenv(name) : NULL;
+        const char *value = name ? secure_getenv(name) : NULL;
         if (!value || value[0] == '\0')
             continue;
         if (set_value(config, i, CONFIG_ENV, value, err) < 0)

@@ -23,11 +23,14 @@ void hash_free(struct hash *hash);
 
 int sha256(const void *data, size_t len, uint8_t out[SHA256_SIZE], struct err *err) MUST_CHECK;
 int md5(const void *data, size_t len, uint8_t out[MD5_SIZE], struct err *err) MUST_CHECK;
-int hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA256_SIZE],
-                struct err *err) MUST_CHECK;
-/* Both digests of `size` bytes of `fd` from `off`, read with pread; fewer bytes there is ERR_IO. Either may be NULL. */
-int hash_fd(int fd, uint64_t off, uint64_t size, uint8_t *sha256_out, uint8_t *md5_out, struct err *err) MUST_CHECK;
-/* Starts from seed 0; the answer is the seed for what follows. Uses the CPU's instruction where there is one. */
+int hmac_sha256(const void *key, size_t key_len, const void *data, size_t len,
+                uint8_t out[SHA256_SIZE], struct err *err) MUST_CHECK;
+/* Both digests of `size` bytes of `fd` from `off`, read with pread; fewer bytes there is ERR_IO.
+ * Either may be NULL. */
+int hash_fd(int fd, uint64_t off, uint64_t size, uint8_t *sha256_out, uint8_t *md5_out,
+            struct err *err) MUST_CHECK;
+/* Starts from seed 0; the answer is the seed for what follows. Uses the CPU's instruction where
+ * there is one. */
 uint32_t crc32c(uint32_t seed, const void *data, size_t len);
 /* The same by table: for machines without the instruction, and for tests. */
 uint32_t crc32c_portable(uint32_t seed, const void *data, size_t len);

@@ -5,19 +5,20 @@
 #include <stdlib.h>
 
 /*
- * Scope cleanup: `scope_free char *p = ...;` frees p when the scope ends, `scope_fd int fd = -1;` closes it,
- * `scope_unlock pthread_mutex_t *held = lock(&m);` unlocks it. `steal(&p)` takes the value out so that nothing happens.
+ * Scope cleanup: `scope_free char *p = ...;` frees p when the scope ends, `scope_fd int fd = -1;`
+ * closes it, `scope_unlock pthread_mutex_t *held = lock(&m);` unlocks it. `steal(&p)` takes the
+ * value out so that nothing happens.
  */
 #define scope(fn) __attribute__((cleanup(fn)))
 #define scope_free scope(scope_free_ptr)
 #define scope_fd scope(scope_close_fd)
 #define scope_unlock scope(scope_unlock_mutex)
 
-#define steal(ptr)                                                                                                     \
-    __extension__({                                                                                                    \
-        __typeof__(*(ptr)) steal_value_ = *(ptr);                                                                      \
-        *(ptr) = NULL;                                                                                                 \
-        steal_value_;                                                                                                  \
+#define steal(ptr)                                \
+    __extension__({                               \
+        __typeof__(*(ptr)) steal_value_ = *(ptr); \
+        *(ptr) = NULL;                            \
+        steal_value_;                             \
     })
 
 static inline int
@@ -35,7 +36,8 @@ scope_lock(pthread_mutex_t *mutex)
     return mutex;
 }
 
-/* Defined in scope.c; `value` points at the variable. Freeing NULL and closing -1 do nothing; errno is kept. */
+/* Defined in scope.c; `value` points at the variable. Freeing NULL and closing -1 do nothing;
+ * errno is kept. */
 void scope_free_ptr(void *value);
 void scope_close_fd(int *fd);
 void scope_unlock_mutex(pthread_mutex_t **mutex);

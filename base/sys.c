@@ -249,7 +249,7 @@ sys_copy_range(int from, off_t from_off, int to, off_t to_off, uint64_t size, st
 int
 sys_boot_id(char out[SYS_BOOT_ID_SIZE], struct err *err)
 {
-    const char *fake = getenv("HOLDFAST_TEST_BOOT_ID");
+    const char *fake = secure_getenv("HOLDFAST_TEST_BOOT_ID");
     scope_free char *text = NULL;
     size_t len = 0;
     if (!fake &&

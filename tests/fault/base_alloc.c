@@ -193,6 +193,7 @@ static int
 fill_config(struct config *config, struct err *err)
 {
     static const char text[] = "name = file\n[store]\nsecret = hunter2\n[cache]\nsize = 2G\n";
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread runs */
     setenv("HFT_FAULT_NAME", "environment", 1);
     if (config_load_text(config, "text", text, sizeof(text) - 1, err) < 0)
         return -1;

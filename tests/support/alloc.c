@@ -8,6 +8,7 @@
 static _Atomic unsigned long count;
 static _Atomic unsigned long fail_at;
 
+/* NOLINTBEGIN(readability-identifier-naming): ld makes these names */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t number, size_t size);
 void *__real_realloc(void *mem, size_t size);
@@ -18,6 +19,7 @@ void *__wrap_calloc(size_t number, size_t size);
 void *__wrap_realloc(void *mem, size_t size);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t len);
+/* NOLINTEND(readability-identifier-naming) */
 
 void
 alloc_fail_at(unsigned long n)

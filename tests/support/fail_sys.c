@@ -296,7 +296,7 @@ fail_sys_count(const char *kind)
 __attribute__((constructor)) static void
 install_from_environment(void)
 {
-    const char *spec = getenv("HOLDFAST_TEST_SYS");
+    const char *spec = secure_getenv("HOLDFAST_TEST_SYS");
     if (!spec || spec[0] == '\0')
         return;
     if (!fail_sys_parse(spec)) {

@@ -10,8 +10,10 @@
 #include <string.h>
 
 /* A request for more than there can be is an error here, not the end of the program. */
+/* NOLINTBEGIN(readability-identifier-naming): the sanitizers look for these names */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
+/* NOLINTEND(readability-identifier-naming) */
 
 const char *
 __asan_default_options(void)

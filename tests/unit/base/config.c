@@ -23,6 +23,15 @@ static const struct config_def defs[] = {
     { 0 },
 };
 
+/* NULL unsets. */
+static void
+set_env(const char *name, const char *value)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread runs */
+    int rc = value ? setenv(name, value, 1) : unsetenv(name);
+    assert_int_equal(rc, 0);
+}
+
 static int
 setup(void **state)
 {
@@ -30,7 +39,7 @@ setup(void **state)
     static const char *const names[] = { "HFT_ENDPOINT", "HFT_SECRET", "HFT_PATH_STYLE", "HFT_SIZE",
                                          "HFT_AGE" };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        unsetenv(names[i]);
+        set_env(names[i], NULL);
     *state = config_new(defs, &err);
     return *state ? 0 : -1;
 }
@@ -180,9 +189,9 @@ test_precedence(void **state)
 {
     struct config *config = *state;
     struct err err = ERR_INIT;
-    setenv("HFT_ENDPOINT", "env", 1);
-    setenv("HFT_SIZE", "2K", 1);
-    setenv("HFT_AGE", "", 1); /* as if unset */
+    set_env("HFT_ENDPOINT", "env");
+    set_env("HFT_SIZE", "2K");
+    set_env("HFT_AGE", ""); /* as if unset */
     assert_int_equal(config_set_flag(config, "endpoint", "argv", &err), 0);
     assert_int_equal(config_load_env(config, &err), 0);
     assert_int_equal(load(config, "[store]\nendpoint=file\n[cache]\nsize=1K\nmax_age=1h\n", &err),
@@ -205,11 +214,11 @@ test_environment_and_flags(void **state)
 {
     struct config *config = *state;
     struct err err = ERR_INIT;
-    setenv("HFT_SIZE", "big", 1);
+    set_env("HFT_SIZE", "big");
     assert_int_equal(config_load_env(config, &err), -1);
     assert_int_equal(err.code, ERR_USAGE);
     assert_string_equal(err.msg, "HFT_SIZE: 'big' is not a size such as 64M or 1.5G");
-    unsetenv("HFT_SIZE");
+    set_env("HFT_SIZE", NULL);
     assert_int_equal(config_set_flag(config, "path-style", "off", &err), 0);
     assert_false(config_bool(config, "store.path_style"));
     assert_int_equal(config_set_flag(config, "path-style", NULL, &err), 0);
@@ -247,7 +256,7 @@ test_show_hides_secrets(void **state)
     struct err err = ERR_INIT;
     assert_int_equal(load(config, "name = a\x1b[1m\n[store]\nsecret_key = hunter2\n", &err), 0);
     assert_int_equal(config_set_flag(config, "cache-size", "1K", &err), 0);
-    setenv("HFT_PATH_STYLE", "no", 1);
+    set_env("HFT_PATH_STYLE", "no");
     assert_int_equal(config_load_env(config, &err), 0);
     char *text = NULL;
     size_t len = 0;

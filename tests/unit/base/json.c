@@ -84,7 +84,8 @@ test_parse_limits(void **state)
     char *text = malloc(len);
     assert_non_null(text);
     memset(text, ' ', len);
-    memcpy(text, "[]", 2);
+    text[0] = '[';
+    text[1] = ']';
     json_t *value = json_parse(text, len - 1, &err);
     assert_non_null(value);
     json_decref(value);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +119,7 @@ test_fork(void **state)
     now_ns = 1600000000000 * NS_PER_MS;
     assert_int_equal(ulid_new(mine, &err), 0);
     int ends[2];
-    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
