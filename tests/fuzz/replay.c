@@ -1,5 +1,4 @@
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 
 #include "tests/fuzz/fuzz.h"
@@ -13,7 +12,7 @@ replay_file(const char *dir, const char *name)
     (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
     FILE *file = fopen(path, "rbe");
     if (!file) {
-        (void)fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        (void)fprintf(stderr, "%s: %m\n", path);
         return -1;
     }
     size_t size = fread(data, 1, sizeof(data), file);
@@ -27,24 +26,28 @@ replay_file(const char *dir, const char *name)
     return 0;
 }
 
+static int
+no_dots(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
 int
 main(int argc, char **argv)
 {
-    unsigned count = 0;
     (void)LLVMFuzzerTestOneInput((const uint8_t *)"", 0);
-    DIR *dir = argc == 2 ? opendir(argv[1]) : NULL;
-    if (!dir) {
+    struct dirent **entries = NULL;
+    int found = argc == 2 ? scandir(argv[1], &entries, no_dots, alphasort) : -1;
+    if (found <= 0) {
         (void)fprintf(stderr, "no corpus\n");
         return 1;
     }
-    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
-        if (entry->d_name[0] == '.')
-            continue;
-        if (replay_file(argv[1], entry->d_name) < 0)
-            return 1;
-        count++;
+    int rc = 0;
+    for (int i = 0; i < found; i++) {
+        rc |= replay_file(argv[1], entries[i]->d_name);
+        free(entries[i]);
     }
-    (void)closedir(dir);
-    (void)printf("%u inputs\n", count);
-    return count > 0 ? 0 : 1;
+    free(entries);
+    (void)printf("%d inputs\n", found);
+    return rc == 0 ? 0 : 1;
 }
