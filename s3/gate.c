@@ -192,22 +192,28 @@ check_put(const struct store *store, const struct store_put *req, struct err *er
     return 0;
 }
 
+/* The result reaches the caller last: the ETag of the condition may lie in the result of the call before. */
+static int
+answer_put(int rc, const struct store_put_result *got, struct store_put_result *res,
+           const struct err *err)
+{
+    assert_outcome(rc, got->outcome, err);
+    assert(rc != 0 || got->etag[0] != '\0');
+    if (res)
+        *res = *got;
+    return rc;
+}
+
 int
 store_put(struct store *store, const struct store_put *req, struct store_put_result *res,
           struct err *err)
 {
-    struct store_put_result own;
-    int rc;
+    struct store_put_result got = { .outcome = STORE_NOT_DONE };
+    int rc = check_put(store, req, err);
 
-    if (!res)
-        res = &own;
-    *res = (struct store_put_result){ .outcome = STORE_NOT_DONE };
-    if (check_put(store, req, err) < 0)
-        return -1;
-    rc = store->ops->put(store, req, res, err);
-    assert_outcome(rc, res->outcome, err);
-    assert(rc != 0 || res->etag[0] != '\0');
-    return rc;
+    if (rc == 0)
+        rc = store->ops->put(store, req, &got, err);
+    return answer_put(rc, &got, res, err);
 }
 
 int
@@ -249,18 +255,12 @@ int
 store_copy(struct store *store, const struct store_copy *req, struct store_put_result *res,
            struct err *err)
 {
-    struct store_put_result own;
-    int rc;
+    struct store_put_result got = { .outcome = STORE_NOT_DONE };
+    int rc = check_copy(store, req, err);
 
-    if (!res)
-        res = &own;
-    *res = (struct store_put_result){ .outcome = STORE_NOT_DONE };
-    if (check_copy(store, req, err) < 0)
-        return -1;
-    rc = store->ops->copy(store, req, res, err);
-    assert_outcome(rc, res->outcome, err);
-    assert(rc != 0 || res->etag[0] != '\0');
-    return rc;
+    if (rc == 0)
+        rc = store->ops->copy(store, req, &got, err);
+    return answer_put(rc, &got, res, err);
 }
 
 /* What a listing has passed on so far. */
