@@ -10,7 +10,6 @@
 #include "base/scope.h"
 
 #define RANDOM_SIZE 10
-#define MAX_MS ((1ll << 48) - 1)
 
 /* Crockford's base 32 without I, L, O and U. */
 static const char digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -75,8 +74,7 @@ advance_locked(struct err *err)
             return 0;
         ms = last.ms + 1;
     }
-    if (ms > MAX_MS)
-        return err_set(err, ERR_INTERNAL, "the clock is beyond the last ulid");
+    /* 48 bits of milliseconds reach further than int64 nanoseconds do. */
     uint8_t fresh[RANDOM_SIZE];
     if (random_bytes(fresh, sizeof(fresh), err) < 0)
         return -1;

@@ -22,6 +22,7 @@ static struct {
     int error;
     unsigned short_len;  /* pread and pwrite do at most this much; 0 is no limit */
     unsigned interrupts; /* so many EINTR first */
+    int create_flags;    /* of the last file that was created */
     char log[256];       /* the calls, one letter each */
 } plan;
 
@@ -51,8 +52,11 @@ shorten(size_t len)
 static int
 my_openat(int dir, const char *path, int flags, mode_t mode)
 {
-    if (flags & O_CREAT && fails("create", 'c'))
-        return -1;
+    if (flags & O_CREAT) {
+        plan.create_flags = flags;
+        if (fails("create", 'c'))
+            return -1;
+    }
     return sys_real.openat(dir, path, flags, mode);
 }
 
@@ -208,6 +212,7 @@ test_replace_order(void **state)
     memset(plan.log, 0, sizeof(plan.log));
     put("new");
     assert_string_equal(plan.log, "cwdnf");
+    assert_int_equal(plan.create_flags & (O_EXCL | O_TRUNC), O_EXCL);
     check("new");
 }
 
