@@ -1,0 +1,47 @@
+#ifndef MOUNT_HANDLE_H
+#define MOUNT_HANDLE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "volume/volume.h"
+
+/*
+ * The open files of one mount. FUSE's `fh` is a number, never a pointer: place and generation, so that a number that was
+ * released, or comes from before a takeover, is recognised. Counted, because a request that was answered at its deadline may
+ * still be working on the file when RELEASE comes. Thread safe.
+ */
+struct handle {
+    struct volume_file *file;
+    uint64_t fh;
+    bool writer;
+    bool privileged; /* set-id bits have to go at the first write (FUSE_HANDLE_KILLPRIV) */
+    unsigned refs;   /* guarded by the table's mutex */
+};
+
+struct handle_table {
+    pthread_mutex_t mutex; /* a leaf */
+    struct handle **slots;
+    uint32_t *generations;
+    uint32_t size;
+    uint32_t used;
+    uint32_t next;
+};
+
+void handle_table_init(struct handle_table *table);
+/* Takes every number out of use; closes what no request is working on. */
+void handle_table_close(struct handle_table *table, const struct volume_ctx *ctx);
+void handle_table_release(struct handle_table *table, const struct volume_ctx *ctx);
+/* Takes `file`, also on failure (then it is closed). The caller gets no reference; `*fh` names it. */
+int handle_add(struct handle_table *table, struct volume_file *file, bool writer, bool privileged,
+               const struct volume_ctx *ctx, uint64_t *fh, struct err *err) MUST_CHECK;
+/* NULL when there is no such handle. */
+struct handle *handle_get(struct handle_table *table, uint64_t fh);
+struct handle *handle_ref(struct handle_table *table, struct handle *handle);
+/* The last one closes the file. NULL is fine. */
+void handle_put(struct handle_table *table, struct handle *handle, const struct volume_ctx *ctx);
+/* RELEASE: the number is no longer valid; the table's reference is dropped. */
+void handle_remove(struct handle_table *table, uint64_t fh, const struct volume_ctx *ctx);
+
+#endif

@@ -1,0 +1,45 @@
+#ifndef MOUNT_MOUNTER_H
+#define MOUNT_MOUNTER_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "mount/helper_proto.h"
+
+/*
+ * The gateway's end of the talk with holdfast-mounter. Thread safe: one request at a time. A helper that died or does not answer
+ * within 30 s is given up: every further call is ERR_INTERNAL. mounter_spawn() is in mount.h.
+ */
+struct mounter;
+
+/* Takes `socket`, also on failure. `pid` (0: none) is reaped by mounter_free(). */
+struct mounter *mounter_new(int socket, pid_t pid, struct err *err) MUST_CHECK;
+/* Ends the talk: the helper unmounts what is left and ends. NULL is fine. */
+void mounter_free(struct mounter *mounter);
+
+struct mounter_mount {
+    int64_t id;
+    const char *path;
+    int target; /* O_PATH descriptor of `path` (stays the caller's), -1: the helper makes it */
+    bool read_only;
+    const char *source;
+};
+/* `*fuse` is the caller's. */
+int mounter_mount(struct mounter *mounter, const struct mounter_mount *args, int *fuse, uint32_t *minor,
+                  struct err *err) MUST_CHECK;
+/* `flags`: HELPER_DETACH, HELPER_KEEP_GUARD. ERR_BUSY. */
+int mounter_umount(struct mounter *mounter, int64_t id, uint32_t flags, struct err *err) MUST_CHECK;
+int mounter_abort(struct mounter *mounter, int64_t id, struct err *err) MUST_CHECK;
+int mounter_forget(struct mounter *mounter, int64_t id, struct err *err) MUST_CHECK;
+int mounter_clear(struct mounter *mounter, const char *path, struct err *err) MUST_CHECK;
+int mounter_record_init(struct mounter *mounter, int64_t id, const void *record, size_t len,
+                        struct err *err) MUST_CHECK;
+/* Writes "12, 345" (may be "") for the message of an ERR_BUSY. */
+void mounter_users(struct mounter *mounter, int64_t id, char *out, size_t size);
+
+/* Pure: fills a request. ERR_NAME_TOO_LONG. */
+int mounter_request(struct helper_request *request, enum helper_op op, int64_t id, const char *path,
+                    const char *source, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,61 @@
+#ifndef MOUNT_SESSION_H
+#define MOUNT_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mount/park.h"
+#include "volume/volume.h"
+
+/*
+ * One FUSE connection: libfuse's low-level session on a descriptor of /dev/fuse, our loop threads, its open files. Counted:
+ * parked requests and the notifier keep it alive.
+ */
+struct session;
+
+struct session_args {
+    struct volume_service *volumes;
+    struct park *park;      /* shared by all mounts */
+    int64_t id;             /* connection number = mount id */
+    int64_t volume;
+    int64_t root;           /* the mounted folder's node */
+    int64_t volume_root;    /* the volume's root node: there `.holdfast` is reserved */
+    const char *volume_name;
+    const char *prefix;     /* of keys, for user.holdfast.key */
+    const char *run;
+    bool read_only;
+    unsigned threads;
+    int64_t deadline_ns;    /* time that a request may take */
+    /* The kernel ended the connection (unmounted or aborted); called once by a loop thread without locks. */
+    void (*ended)(void *arg);
+    void *ended_arg;
+};
+
+struct session *session_new(const struct session_args *args, struct err *err) MUST_CHECK;
+/* Serves a descriptor that the mounter made (taken, also on failure). */
+int session_start(struct session *session, int fuse, struct err *err) MUST_CHECK;
+/* Mounts at `path` through libfuse itself (fusermount3 when not root) and serves it. */
+int session_start_user(struct session *session, const char *path, struct err *err) MUST_CHECK;
+/* The counterpart of session_start_user(). ERR_BUSY unless `detach`. */
+int session_unmount_user(struct session *session, bool detach, struct err *err) MUST_CHECK;
+/* Waits for the end of the connection, at most until `deadline_ns` (mono). */
+bool session_wait_end(struct session *session, int64_t deadline_ns);
+bool session_ended(struct session *session);
+/* After the end: closes what programs had open. A request that is still running keeps its file until it is done. */
+void session_close_files(struct session *session);
+struct session *session_ref(struct session *session);
+/* The last one joins the loop threads, which must have ended, and closes everything. NULL is fine. */
+void session_unref(struct session *session);
+
+int64_t session_id(const struct session *session);
+int64_t session_volume(const struct session *session);
+uint64_t session_requests(struct session *session);
+uint64_t session_parked(struct session *session);
+/* The raw INIT request, once it came; length or 0. */
+size_t session_init_record(struct session *session, void *out, size_t size);
+
+/* Tells the kernel to forget (never call these with a lock held or from inside a request, INV-8). */
+void session_forget_node(struct session *session, int64_t node, bool data);
+void session_forget_name(struct session *session, int64_t parent, const char *name);
+
+#endif

@@ -1,0 +1,285 @@
+/* Attributes: of files, of the file system, extended ones, and symlinks' targets. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/clock.h"
+#include "mount/session_impl.h"
+
+#define STATFS_BLOCK 4096u
+
+/* ---- getattr, setattr ---- */
+static int
+run_getattr(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_attr attr;
+    if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
+        return -1;
+    return call_reply_attr(call, &attr);
+}
+
+static void
+on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    static const struct op op = { "getattr", run_getattr, CALL_AT_ONCE | CALL_INTERRUPTIBLE };
+    struct call call;
+    (void)fi;
+    call_init(&call, req, &op, ino);
+    call_start(&call);
+}
+
+/* We told the kernel that set-id bits are our business: a new owner or size takes them off. */
+static int
+drop_privileges(struct call *call, const struct volume_ctx *ctx, struct volume_change *change,
+                struct err *err)
+{
+    struct volume_attr attr;
+    unsigned cause = VOLUME_SET_UID | VOLUME_SET_GID | VOLUME_SET_SIZE;
+    if (!(change->bits & cause) || change->bits & VOLUME_SET_MODE)
+        return 0;
+    if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
+        return -1;
+    if (!S_ISREG(attr.mode) || !(attr.mode & (S_ISUID | S_ISGID)))
+        return 0;
+    change->bits |= VOLUME_SET_MODE;
+    change->mode = attr.mode & 01777;
+    return 0;
+}
+
+static int
+run_setattr(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_attr attr;
+    struct volume_change change = call->change;
+    if (change.bits == 0)
+        return run_getattr(call, ctx, err);
+    if (drop_privileges(call, ctx, &change, err) < 0 ||
+        volume_setattr(call->session->args.volumes, ctx, call->node, &change, &attr, err) < 0)
+        return -1;
+    return call_reply_attr(call, &attr);
+}
+
+static struct volume_change
+read_change(const struct stat *st, int to_set)
+{
+    struct volume_change change = { 0 };
+    static const struct {
+        int fuse;
+        unsigned bit;
+    } bits[] = {
+        { FUSE_SET_ATTR_MODE, VOLUME_SET_MODE },   { FUSE_SET_ATTR_UID, VOLUME_SET_UID },
+        { FUSE_SET_ATTR_GID, VOLUME_SET_GID },     { FUSE_SET_ATTR_SIZE, VOLUME_SET_SIZE },
+        { FUSE_SET_ATTR_MTIME, VOLUME_SET_MTIME }, { FUSE_SET_ATTR_MTIME_NOW, VOLUME_SET_MTIME },
+    };
+    for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++) {
+        if (to_set & bits[i].fuse)
+            change.bits |= bits[i].bit;
+    }
+    change.mode = (uint32_t)st->st_mode & 07777;
+    change.uid = st->st_uid;
+    change.gid = st->st_gid;
+    change.size = (uint64_t)st->st_size;
+    change.mtime_ns = to_set & FUSE_SET_ATTR_MTIME_NOW
+                          ? clock_wall_ns()
+                          : (int64_t)st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
+    return change;
+}
+
+static void
+on_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct fuse_file_info *fi)
+{
+    static const struct op op = { "setattr", run_setattr, 0 };
+    struct call call;
+    (void)fi;
+    call_init(&call, req, &op, ino);
+    call.change = read_change(st, to_set);
+    if (call.change.bits & VOLUME_SET_SIZE && st->st_size < 0)
+        call_reply_errno(&call, EINVAL);
+    else
+        call_start(&call);
+}
+
+/* ---- readlink ---- */
+static int
+run_readlink(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    char target[LIMIT_SYMLINK + 1];
+    if (volume_readlink(call->session->args.volumes, ctx, call->node, target, sizeof(target), err) <
+        0)
+        return -1;
+    if (call_claim(call))
+        (void)fuse_reply_readlink(call->req, target);
+    return 0;
+}
+
+static void
+on_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+    static const struct op op = { "readlink", run_readlink, CALL_AT_ONCE | CALL_INTERRUPTIBLE };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    call_start(&call);
+}
+
+/* ---- statfs: a bucket has no end, so "free" is what can be staged here, or what the quota leaves ---- */
+static uint64_t
+minus(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static int
+run_statfs(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct cache_usage usage;
+    struct volume_info info;
+    struct statvfs out = { .f_bsize = STATFS_BLOCK, .f_frsize = STATFS_BLOCK };
+    (void)ctx;
+    if (volume_find(call->session->args.volumes, call->session->volume_name, &info, err) < 0)
+        return -1;
+    cache_usage(volume_service_cache(call->session->args.volumes), &usage);
+    uint64_t room = minus(usage.max_bytes, usage.pinned_bytes);
+    uint64_t disk =
+        minus(usage.free_bytes, usage.floor_bytes) + minus(usage.bytes, usage.pinned_bytes);
+    uint64_t left = room < disk ? room : disk;
+    if (info.quota > 0 && minus(info.quota, info.bytes) < left)
+        left = minus(info.quota, info.bytes);
+    uint64_t total = info.quota > 0 ? info.quota : info.bytes + left;
+    out.f_blocks = total / STATFS_BLOCK;
+    out.f_bfree = out.f_bavail = left / STATFS_BLOCK;
+    out.f_files = info.files + (1u << 30);
+    out.f_ffree = out.f_favail = 1u << 30;
+    out.f_namemax = LIMIT_NAME;
+    if (call_claim(call))
+        (void)fuse_reply_statfs(call->req, &out);
+    return 0;
+}
+
+static void
+on_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+    static const struct op op = { "statfs", run_statfs, 0 };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    call_start(&call);
+}
+
+/* ---- extended attributes: ours, to be read only ---- */
+static int
+find_key(struct call *call, char *out, size_t size, struct err *err)
+{
+    char path[LIMIT_PATH + 1];
+    if (volume_path(call->session->args.volumes, call->node, path, sizeof(path), err) < 0)
+        return -1;
+    int len = snprintf(out, size, "%s%s", call->session->prefix, path);
+    return len > 0 && (size_t)len < size ? 0 : err_set(err, ERR_RANGE, "the key is too long");
+}
+
+static int
+find_value(struct call *call, const struct volume_ctx *ctx, char *out, size_t size, struct err *err)
+{
+    struct volume_attr attr;
+    const char *value = NULL;
+    if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
+        return -1;
+    if (strcmp(call->name, "user.holdfast.version") == 0)
+        value = attr.version;
+    else if (strcmp(call->name, "user.holdfast.etag") == 0)
+        value = attr.etag;
+    else if (strcmp(call->name, "user.holdfast.synced") == 0)
+        value = attr.synced ? "yes" : "no";
+    else
+        return find_key(call, out, size, err);
+    (void)snprintf(out, size, "%s", value);
+    return 0;
+}
+
+static int
+run_getxattr(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    char value[2 * LIMIT_KEY + 1];
+    if (find_value(call, ctx, value, sizeof(value), err) < 0)
+        return -1;
+    size_t len = strlen(value);
+    if (!call_claim(call))
+        return 0;
+    if (call->size == 0)
+        (void)fuse_reply_xattr(call->req, len);
+    else if (len > call->size)
+        (void)fuse_reply_err(call->req, ERANGE);
+    else
+        (void)fuse_reply_buf(call->req, value, len);
+    return 0;
+}
+
+static bool
+is_ours(const char *name)
+{
+    static const char *const names[] = { "version", "etag", "synced", "key" };
+    if (strncmp(name, "user.holdfast.", 14) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(name + 14, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void
+on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+    static const struct op op = { "getxattr", run_getxattr, CALL_AT_ONCE | CALL_INTERRUPTIBLE };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    call.name = name;
+    call.size = size;
+    if (is_ours(name))
+        call_start(&call);
+    else
+        call_reply_errno(&call, ENODATA);
+}
+
+/* Not listed: `cp -a` and `rsync -X` would try to set them at the other end. */
+static void
+on_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+    (void)ino;
+    if (size == 0)
+        (void)fuse_reply_xattr(req, 0);
+    else
+        (void)fuse_reply_buf(req, NULL, 0);
+}
+
+static void
+on_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
+            int flags)
+{
+    (void)ino;
+    (void)name;
+    (void)value;
+    (void)size;
+    (void)flags;
+    (void)fuse_reply_err(req, ENOTSUP);
+}
+
+static void
+on_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+    (void)ino;
+    (void)name;
+    (void)fuse_reply_err(req, ENOTSUP);
+}
+
+void
+session_attributes_ops(struct fuse_lowlevel_ops *ops)
+{
+    ops->getattr = on_getattr;
+    ops->setattr = on_setattr;
+    ops->readlink = on_readlink;
+    ops->statfs = on_statfs;
+    ops->getxattr = on_getxattr;
+    ops->listxattr = on_listxattr;
+    ops->setxattr = on_setxattr;
+    ops->removexattr = on_removexattr;
+}

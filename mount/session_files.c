@@ -1,0 +1,333 @@
+/* Open files. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/scope.h"
+#include "mount/session_impl.h"
+
+static bool
+is_writer(int flags)
+{
+    return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
+}
+
+/* ---- open, create ---- */
+static struct fuse_file_info
+make_info(const struct call *call, uint64_t fh)
+{
+    struct fuse_file_info fi;
+    memset(&fi, 0, sizeof(fi));
+    fi.fh = fh;
+    fi.flags = call->flags;
+    /* Only a writer's close has something to say. */
+    fi.noflush = is_writer(call->flags) ? 0 : 1;
+    return fi;
+}
+
+static int
+find_privileges(struct call *call, const struct volume_ctx *ctx, bool *out, struct err *err)
+{
+    struct volume_attr attr;
+    *out = false;
+    if (!is_writer(call->flags))
+        return 0;
+    if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
+        return -1;
+    *out = (attr.mode & (S_ISUID | S_ISGID)) != 0;
+    return 0;
+}
+
+static int
+run_open(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_file *file;
+    uint64_t fh;
+    bool privileged;
+    if (ctx->read_only && is_writer(call->flags))
+        return err_set(err, ERR_READ_ONLY, "the mount is read-only"); /* INV-14 */
+    if (find_privileges(call, ctx, &privileged, err) < 0 ||
+        volume_file_open(call->session->args.volumes, ctx, call->node, call->flags, &file, err) < 0)
+        return -1;
+    struct handle_table *handles = &call->session->handles;
+    if (handle_add(handles, file, is_writer(call->flags), privileged, ctx, &fh, err) < 0)
+        return -1;
+    struct fuse_file_info fi = make_info(call, fh);
+    /* The program may have gone meanwhile: then no RELEASE will come. */
+    if (!call_claim(call) || fuse_reply_open(call->req, &fi) < 0)
+        handle_remove(handles, fh, ctx);
+    return 0;
+}
+
+static void
+on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    static const struct op read_op = { "open", run_open, CALL_AT_ONCE | CALL_INTERRUPTIBLE };
+    static const struct op write_op = { "open", run_open, 0 };
+    struct call call;
+    call_init(&call, req, is_writer(fi->flags) ? &write_op : &read_op, ino);
+    call.flags = fi->flags;
+    call_start(&call);
+}
+
+static int
+run_create(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_attr attr;
+    struct volume_file *file;
+    struct fuse_entry_param entry;
+    uint64_t fh;
+    struct volume_name at = { call->node, call->name, strlen(call->name) };
+    if (call->node == call->session->args.volume_root && strncmp(call->name, ".holdfast", 9) == 0)
+        return err_set(err, ERR_PERM, "names that begin with '.holdfast' are reserved");
+    if (volume_file_create(call->session->args.volumes, ctx, &at, call->mode & 07777, call->flags,
+                           &attr, &file, err) < 0)
+        return -1;
+    struct handle_table *handles = &call->session->handles;
+    if (handle_add(handles, file, is_writer(call->flags), (attr.mode & (S_ISUID | S_ISGID)) != 0,
+                   ctx, &fh, err) < 0)
+        return -1;
+    struct fuse_file_info fi = make_info(call, fh);
+    call_fill_entry(call->session, &attr, &entry);
+    if (!call_claim(call) || fuse_reply_create(call->req, &entry, &fi) < 0)
+        handle_remove(handles, fh, ctx);
+    return 0;
+}
+
+static void
+on_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+          struct fuse_file_info *fi)
+{
+    static const struct op op = { "create", run_create, 0 };
+    struct call call;
+    call_init(&call, req, &op, parent);
+    call.name = name;
+    call.mode = mode;
+    call.flags = fi->flags;
+    call_start(&call);
+}
+
+/* ---- read, write ---- */
+static int
+run_read(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    scope_free char *own = NULL;
+    char *to = NULL;
+    if (!call->parked && session_thread && call->size <= MAX_WRITE)
+        to = session_thread->reply;
+    if (!to)
+        to = own = malloc(call->size);
+    if (!to)
+        return err_nomem(err);
+    ssize_t got = volume_file_read(call->handle->file, ctx, to, call->size, call->off, err);
+    if (got < 0)
+        return -1;
+    return call_reply_data(call, to, (size_t)got);
+}
+
+static void
+on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+    static const struct op op = { "read", run_read, CALL_AT_ONCE | CALL_INTERRUPTIBLE };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    call.size = size;
+    call.off = (uint64_t)off;
+    if (call_handle(&call, fi))
+        call_start(&call);
+}
+
+static int
+take_privileges(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_attr attr;
+    struct volume_change change = { .bits = VOLUME_SET_MODE };
+    struct volume_service *volumes = call->session->args.volumes;
+    if (volume_getattr(volumes, ctx, call->node, &attr, err) < 0)
+        return -1;
+    change.mode = attr.mode & 01777;
+    if (volume_setattr(volumes, ctx, call->node, &change, &attr, err) < 0)
+        return -1;
+    call->handle->privileged = false;
+    return 0;
+}
+
+static int
+run_write(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    /* Clearing set-id bits is an index change: not for a loop thread. */
+    if (call->handle->privileged && !call->parked)
+        return err_set(err, ERR_AGAIN, "set-id bits are to be cleared first");
+    if (call->handle->privileged && take_privileges(call, ctx, err) < 0)
+        return -1;
+    if (volume_file_write(call->handle->file, ctx, call->data, call->size, call->off, err) < 0)
+        return -1;
+    if (call_claim(call))
+        (void)fuse_reply_write(call->req, call->size);
+    return 0;
+}
+
+static void
+on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
+         struct fuse_file_info *fi)
+{
+    static const struct op op = { "write", run_write, CALL_AT_ONCE };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    call.data = data;
+    call.size = size;
+    call.off = (uint64_t)off;
+    if (call_handle(&call, fi))
+        call_start(&call);
+}
+
+/* ---- flush, fsync, release ---- */
+static int
+run_flush(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    if (volume_file_flush(call->handle->file, ctx, err) < 0)
+        return -1;
+    return call_reply_ok(call);
+}
+
+static void
+on_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    static const struct op op = { "flush", run_flush, 0 };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    if (!call_handle(&call, fi))
+        return;
+    if (call.handle->writer) {
+        call_start(&call);
+        return;
+    }
+    struct volume_ctx none = { .actor = "mount", .run = "" };
+    handle_put(&call.session->handles, call.handle, &none);
+    (void)call_reply_ok(&call);
+}
+
+static int
+run_fsync(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    if (volume_file_fsync(call->handle->file, ctx, err) < 0)
+        return -1;
+    return call_reply_ok(call);
+}
+
+static void
+on_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    static const struct op op = { "fsync", run_fsync, CALL_TO_STORE };
+    struct call call;
+    (void)datasync;
+    call_init(&call, req, &op, ino);
+    if (call_handle(&call, fi))
+        call_start(&call);
+}
+
+static int
+run_release(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    (void)err;
+    /* The parked call's own reference is the last one: this is where the file is closed. */
+    struct handle_table *handles = &call->session->handles;
+    handle_remove(handles, call->fh, ctx);
+    handle_put(handles, call->handle, ctx);
+    call->handle = NULL;
+    return call_reply_ok(call);
+}
+
+static void
+on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    static const struct op op = { "release", run_release, CALL_MUST_RUN };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    if (call_handle(&call, fi))
+        call_start(&call);
+}
+
+/* ---- space inside a file ---- */
+static int
+run_fallocate(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    if (volume_file_allocate(call->handle->file, ctx, call->flags, call->off, call->size, err) < 0)
+        return -1;
+    return call_reply_ok(call);
+}
+
+static void
+on_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
+             struct fuse_file_info *fi)
+{
+    static const struct op op = { "fallocate", run_fallocate, 0 };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    call.flags = mode;
+    call.off = (uint64_t)off;
+    call.size = (size_t)len;
+    if (call_handle(&call, fi))
+        call_start(&call);
+}
+
+static int
+run_lseek(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    uint64_t found;
+    if (volume_file_seek(call->handle->file, ctx, call->off, call->flags, &found, err) < 0) {
+        if (err->code != ERR_RANGE)
+            return -1;
+        call_reply_errno(call, ENXIO); /* lseek(2): behind the end */
+        return 0;
+    }
+    if (call_claim(call))
+        (void)fuse_reply_lseek(call->req, (off_t)found);
+    return 0;
+}
+
+static void
+on_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+    static const struct op op = { "lseek", run_lseek, CALL_AT_ONCE | CALL_INTERRUPTIBLE };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    call.off = (uint64_t)off;
+    call.flags = whence;
+    if (call_handle(&call, fi))
+        call_start(&call);
+}
+
+static void
+on_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
+         unsigned flags, const void *in, size_t in_size, size_t out_size)
+{
+    (void)ino;
+    (void)cmd;
+    (void)arg;
+    (void)fi;
+    (void)flags;
+    (void)in;
+    (void)in_size;
+    (void)out_size;
+    (void)fuse_reply_err(req, ENOTTY);
+}
+
+void
+session_files_ops(struct fuse_lowlevel_ops *ops)
+{
+    ops->open = on_open;
+    ops->create = on_create;
+    ops->read = on_read;
+    ops->write = on_write;
+    ops->flush = on_flush;
+    ops->fsync = on_fsync;
+    ops->release = on_release;
+    ops->fallocate = on_fallocate;
+    ops->lseek = on_lseek;
+    ops->ioctl = on_ioctl;
+    /* copy_file_range, locks: absent on purpose. The kernel copies by reading and writing, and keeps the locks itself, so
+     * that they survive a takeover (docs/platform.md section 1). */
+}

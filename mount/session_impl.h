@@ -1,0 +1,126 @@
+#ifndef MOUNT_SESSION_IMPL_H
+#define MOUNT_SESSION_IMPL_H
+
+#define FUSE_USE_VERSION 314
+#include <fuse_lowlevel.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "mount/handle.h"
+#include "mount/ino.h"
+#include "mount/session.h"
+
+#define TIMEOUT_SECONDS 1.0 /* of entries and attributes; changes of others are told at once besides */
+#define MAX_WRITE (1u << 20)
+#define MAX_THREADS 16u
+
+struct loop_thread {
+    struct session *session;
+    pthread_t thread;
+    bool started;
+    char *reply; /* for READ, MAX_WRITE bytes */
+};
+
+struct session {
+    struct session_args args; /* strings are copies */
+    char volume_name[LIMIT_VOLUME_NAME + 1];
+    char prefix[LIMIT_KEY + 1];
+    char run[64];
+    struct fuse_session *fuse;
+    char *path; /* mounted by libfuse itself, else NULL */
+    struct handle_table handles;
+    pthread_mutex_t mutex; /* running, ended, refs, init */
+    pthread_cond_t changed;
+    unsigned refs;
+    unsigned running; /* loop threads */
+    bool ended;
+    bool ready; /* INIT was answered */
+    size_t init_len;
+    uint8_t init[512];
+    _Atomic uint64_t requests;
+    _Atomic uint64_t parked;
+    struct loop_thread threads[MAX_THREADS];
+};
+
+/* The raw header of the request that this loop thread is working on. */
+struct request_id {
+    uint64_t unique;
+    bool resent;
+};
+extern _Thread_local struct request_id session_request;
+extern _Thread_local struct loop_thread *session_thread;
+
+/*
+ * One request. On the stack of the loop thread while it is tried at once; on the heap, with copies of what it points at, when
+ * it is parked.
+ */
+struct call;
+/* Does the work and answers. 0: answered (or somebody else had); -1: the caller answers with the error. */
+typedef int call_fn(struct call *call, const struct volume_ctx *ctx, struct err *err);
+
+enum call_flags {
+    CALL_AT_ONCE = 1,       /* try in the loop thread, without waiting for the store */
+    CALL_TO_STORE = 2,      /* park in the store pool (fsync); else in the meta pool */
+    CALL_INTERRUPTIBLE = 4, /* changes nothing: EINTR is honest */
+    CALL_MUST_RUN = 8,      /* also after its deadline */
+};
+struct op {
+    const char *name;
+    call_fn *fn;
+    unsigned flags;
+};
+
+struct call {
+    struct park_call park; /* first; used when `parked` */
+    bool parked;
+    struct session *session;
+    const struct op *op;
+    fuse_req_t req;
+    struct request_id id;
+    int64_t deadline_ns;
+    uint32_t uid, gid;
+    /* arguments */
+    int64_t node;  /* of the file, or the parent of `name` */
+    int64_t node2; /* the parent of `name2` */
+    uint64_t fh;
+    struct handle *handle;
+    uint64_t off;
+    size_t size;
+    int flags;
+    uint32_t mode;
+    struct volume_change change;
+    const char *name, *name2;
+    const void *data; /* `size` bytes of a WRITE */
+    char copies[];    /* of name, name2, data */
+};
+
+/* Fills a call from the request and runs or parks it. */
+void call_init(struct call *call, fuse_req_t req, const struct op *op, fuse_ino_t ino);
+/* Takes the handle `fh`; answers false after replying EBADF. */
+bool call_handle(struct call *call, const struct fuse_file_info *fi);
+void call_start(struct call *call);
+
+/* True: answer now, nobody else will. */
+bool call_claim(struct call *call);
+int call_reply_entry(struct call *call, const struct volume_attr *attr);
+int call_reply_attr(struct call *call, const struct volume_attr *attr);
+int call_reply_data(struct call *call, const void *data, size_t len);
+int call_reply_ok(struct call *call);
+void call_reply_errno(struct call *call, int error);
+
+void call_fill_stat(const struct session *session, const struct volume_attr *attr, struct stat *out);
+void call_fill_entry(const struct session *session, const struct volume_attr *attr,
+                        struct fuse_entry_param *out);
+static inline struct session *
+session_of(fuse_req_t req)
+{
+    return fuse_req_userdata(req);
+}
+
+/* The handlers: each file fills in its part. */
+void session_names_ops(struct fuse_lowlevel_ops *ops);
+void session_attributes_ops(struct fuse_lowlevel_ops *ops);
+void session_files_ops(struct fuse_lowlevel_ops *ops);
+void session_folders_ops(struct fuse_lowlevel_ops *ops);
+
+#endif
