@@ -1,0 +1,378 @@
+#include "gateway/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/scope.h"
+#include "base/sys.h"
+#include "base/ulid.h"
+#include "gateway/gateway.h"
+#include "gateway/launcher.h"
+#include "gateway/listen.h"
+#include "gateway/privilege.h"
+#include "gateway/server.h"
+#include "gateway/settings.h"
+#include "s3/open.h"
+
+struct daemon {
+    const struct config *config;
+    char state[PATH_MAX];
+    char store_url[PATH_MAX];
+    struct gateway_user user;
+    int mounter;
+    pid_t mounter_pid;
+    struct gateway_launcher launcher;
+    struct gateway gateway;
+    struct gateway_server *local;
+    struct gateway_server *tcp;
+    char local_path[PATH_MAX];
+    char launcher_path[PATH_MAX];
+};
+
+/* ---- places ---- */
+static int
+path_in(const char *dir, const char *name, char *out, size_t size, struct err *err)
+{
+    int len = snprintf(out, size, "%s/%s", dir, name);
+    if (len < 0 || (size_t)len >= size)
+        return err_set(err, ERR_USAGE, "the path '%.64s...' is too long", dir);
+    return 0;
+}
+
+int
+gateway_daemon_store_url(const struct config *config, const char *state_dir, char *out, size_t size,
+                         struct err *err)
+{
+    const char *given = config_str(config, "store.url");
+    int len = given && given[0] != '\0' ? snprintf(out, size, "%s", given)
+                                        : snprintf(out, size, "file://%s/bucket", state_dir);
+    if (len < 0 || (size_t)len >= size)
+        return err_set(err, ERR_USAGE, "the store's URL is too long");
+    return 0;
+}
+
+/* The directory of a file: store, or NULL. */
+static const char *
+store_dir(const char *url)
+{
+    return strncmp(url, "file://", 7) == 0 ? url + 7 : NULL;
+}
+
+static int
+prepare_places(struct daemon *d, struct err *err)
+{
+    char given[PATH_MAX];
+    if (gateway_settings_state(d->config, given, sizeof(given), err) < 0 ||
+        gateway_privilege_own(given, &d->user, err) < 0)
+        return -1;
+    if (!realpath(given, d->state))
+        return err_sys(err, errno, "cannot find the state directory '%s'", given);
+    if (gateway_daemon_store_url(d->config, d->state, d->store_url, sizeof(d->store_url), err) < 0)
+        return -1;
+    const char *dir = store_dir(d->store_url);
+    if (dir && dir[0] == '/' && gateway_privilege_own(dir, &d->user, err) < 0)
+        return err_wrap(err, "store");
+    return path_in(d->state, "holdfast.sock", d->local_path, sizeof(d->local_path), err) < 0 ||
+                   path_in(d->state, "launcher.sock", d->launcher_path, sizeof(d->launcher_path),
+                           err) < 0
+               ? -1
+               : 0;
+}
+
+/* ---- helpers with other rights ---- */
+static bool
+find_mounter(const char *program, char *out, size_t size)
+{
+    static const char *const places[] = { "holdfast-mounter",
+                                          "../libexec/holdfast/holdfast-mounter" };
+    const char *named = getenv("HOLDFAST_MOUNTER");
+    const char *slash = strrchr(program, '/');
+    if (named && named[0] == '/') {
+        (void)snprintf(out, size, "%s", named);
+        return access(out, X_OK) == 0;
+    }
+    for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
+        (void)snprintf(out, size, "%.*s/%s", (int)(slash - program), program, places[i]);
+        if (access(out, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int
+start_mounter(struct daemon *d, const char *program, struct err *err)
+{
+    char path[PATH_MAX];
+    d->mounter = -1;
+    if (geteuid() != 0)
+        return 0;
+    if (!find_mounter(program, path, sizeof(path))) {
+        log_warn(gateway,
+                 "holdfast-mounter is not installed beside '%s': this gateway cannot mount",
+                 program);
+        return 0;
+    }
+    return mounter_spawn(path, config_str(d->config, "mount.parent"), &d->mounter, &d->mounter_pid,
+                         err);
+}
+
+/* Root's child became somebody else; an ordinary user needs fusermount3 and its set-uid bit, which no_new_privs takes away. */
+static void
+give_up_privilege(struct daemon *d, bool was_root)
+{
+    const char *writable[] = { d->state, store_dir(d->store_url), NULL };
+    if (was_root && config_bool(d->config, "harden"))
+        gateway_privilege_harden(writable, d->gateway.hardening, sizeof(d->gateway.hardening));
+    else
+        (void)snprintf(
+            d->gateway.hardening, sizeof(d->gateway.hardening), "user %u, %s", (unsigned)geteuid(),
+            was_root ? "hardening is switched off" : "not hardened: started without root");
+    log_info(gateway, "%s", d->gateway.hardening);
+}
+
+static int
+become_gateway(struct daemon *d, const char *program, struct err *err)
+{
+    bool was_root = geteuid() == 0;
+    const char *listen = config_str(d->config, "http.listen");
+    if (strcmp(listen, "none") != 0 && gateway_listen_check(listen, err) < 0)
+        return -1;
+    if (gateway_privilege_user(config_str(d->config, "user"), &d->user, err) < 0 ||
+        prepare_places(d, err) < 0)
+        return -1;
+    if (start_mounter(d, program, err) < 0 ||
+        gateway_launcher_start(&d->user, d->state, &d->launcher, err) < 0 ||
+        gateway_privilege_drop(&d->user, err) < 0)
+        return -1;
+    (void)setenv("SQLITE_TMPDIR", d->state, 1);
+    (void)prctl(PR_SET_DUMPABLE, 0);
+    give_up_privilege(d, was_root);
+    return 0;
+}
+
+/* ---- the product ---- */
+static int
+open_volumes(struct daemon *d, struct err *err)
+{
+    const struct config *c = d->config;
+    struct store *store = store_open(&(struct store_open_args){ .url = d->store_url }, err);
+    if (!store)
+        return -1;
+    struct volume_service_args args = {
+        .state_dir = d->state,
+        .store = store,
+        .cache = { .max_bytes = config_uint(c, "cache.size"),
+                   .floor_bytes = config_uint(c, "cache.floor"),
+                   .reserve_bytes = config_uint(c, "cache.reserve") },
+        .upload_threads = (unsigned)config_uint(c, "store.threads"),
+        .fetch_threads = (unsigned)config_uint(c, "store.threads"),
+        .list_ttl_ns = config_duration(c, "store.list-ttl"),
+        .sync_delay_ns = config_duration(c, "sync.delay"),
+        .offline_start = config_bool(c, "store.offline-start"),
+    };
+    d->gateway.service = volume_service_open(&args, err);
+    return d->gateway.service ? 0 : -1;
+}
+
+static int
+open_mounts(struct daemon *d, bool was_root, struct err *err)
+{
+    if (was_root && d->mounter < 0)
+        return 0;
+    struct mount_service_args args = { .volumes = d->gateway.service,
+                                       .mounter = d->mounter,
+                                       .mounter_pid = d->mounter_pid,
+                                       .state_dir = d->state,
+                                       .default_parent = config_str(d->config, "mount.parent") };
+    d->mounter = -1;
+    d->gateway.mounts = mount_service_open(&args, err);
+    return d->gateway.mounts ? 0 : -1;
+}
+
+static int
+open_product(struct daemon *d, bool was_root, struct err *err)
+{
+    if (open_volumes(d, err) < 0 || open_mounts(d, was_root, err) < 0 ||
+        volume_service_start(d->gateway.service, err) < 0)
+        return -1;
+    return d->gateway.mounts ? mount_service_restore(d->gateway.mounts, err) : 0;
+}
+
+/* ---- faces ---- */
+static int
+make_token(struct daemon *d, struct err *err)
+{
+    uint8_t random[(GATEWAY_TOKEN_SIZE - 1) / 2];
+    size_t len = 0;
+    scope_fd int dir = open(d->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    scope_free char *text = NULL;
+    struct err missing = ERR_INIT;
+    if (dir < 0)
+        return err_sys(err, errno, "cannot open '%s'", d->state);
+    if (sys_read_file(dir, "token", 256, &text, &len, &missing) == 0) {
+        while (len > 0 && text[len - 1] == '\n')
+            text[--len] = '\0';
+        if (len == GATEWAY_TOKEN_SIZE - 1) {
+            memcpy(d->gateway.token, text, len + 1);
+            return 0;
+        }
+    }
+    if (random_bytes(random, sizeof(random), err) < 0)
+        return -1;
+    hex_encode(random, sizeof(random), d->gateway.token);
+    return sys_replace_file(dir, "token", d->gateway.token, GATEWAY_TOKEN_SIZE - 1, 0600, err);
+}
+
+static int
+start_tcp(struct daemon *d, struct err *err)
+{
+    const char *address = config_str(d->config, "http.listen");
+    if (strcmp(address, "none") == 0)
+        return 0;
+    int fd = gateway_listen_tcp(address, &d->gateway.port, err);
+    if (fd < 0)
+        return -1;
+    struct gateway_server_args args = { .gateway = &d->gateway, .listen_fd = fd };
+    d->tcp = gateway_server_start(&args, err);
+    return d->tcp ? 0 : -1;
+}
+
+static int
+start_local(struct daemon *d, struct err *err)
+{
+    scope_fd int launcher = gateway_listen_unix(d->launcher_path, SOCK_SEQPACKET, err);
+    if (launcher < 0 || gateway_launcher_listen(&d->launcher, launcher, err) < 0)
+        return -1;
+    int fd = gateway_listen_unix(d->local_path, SOCK_STREAM, err);
+    if (fd < 0)
+        return -1;
+    struct gateway_server_args args = {
+        .gateway = &d->gateway, .listen_fd = fd, .local = true, .peer_uid = d->user.uid
+    };
+    d->local = gateway_server_start(&args, err);
+    return d->local ? 0 : -1;
+}
+
+static int
+open_faces(struct daemon *d, struct err *err)
+{
+    d->gateway.state_dir = d->state;
+    d->gateway.hosts = config_str(d->config, "http.hosts");
+    d->gateway.started_ns = clock_wall_ns();
+    d->gateway.uid = geteuid();
+    d->gateway.gid = getegid();
+    if (make_token(d, err) < 0 || start_tcp(d, err) < 0)
+        return -1;
+    return start_local(d, err);
+}
+
+static void
+say_ready(const struct daemon *d)
+{
+    if (d->tcp)
+        (void)fprintf(stderr, "holdfast: ready at http://%s:%u (state %s, store %s)\n", "127.0.0.1",
+                      d->gateway.port, d->state, d->store_url);
+    else
+        (void)fprintf(stderr, "holdfast: ready at %s (store %s)\n", d->local_path, d->store_url);
+}
+
+/* ---- the end ---- */
+static void
+wait_for_end(const sigset_t *signals)
+{
+    int signal_number;
+    for (;;) {
+        if (sigwait(signals, &signal_number) != 0)
+            return;
+        if (signal_number != SIGHUP)
+            break;
+    }
+    log_info(gateway, "ending on signal %d", signal_number);
+}
+
+static void
+last_flush(const struct daemon *d, int64_t deadline)
+{
+    struct err err = ERR_INIT;
+    struct volume_barrier barrier = { 0 };
+    if (volume_flush(d->gateway.service, 0, deadline, &barrier, &err) < 0 &&
+        err.code != ERR_CONFLICT)
+        log_warn(
+            gateway,
+            "%llu changes are not in the bucket yet, they are kept and go on at the next start: %s",
+            (unsigned long long)barrier.pending, err.msg);
+}
+
+static void
+close_all(struct daemon *d, bool flush)
+{
+    int64_t deadline = clock_mono_ns() + config_duration(d->config, "sync.stop-timeout");
+    if (d->tcp)
+        gateway_server_quiesce(d->tcp);
+    if (d->local)
+        gateway_server_quiesce(d->local);
+    if (flush)
+        last_flush(d, deadline);
+    gateway_server_stop(d->tcp);
+    gateway_server_stop(d->local);
+    if (d->local)
+        (void)unlink(d->local_path);
+    mount_service_close(d->gateway.mounts, deadline);
+    volume_service_close(d->gateway.service, deadline);
+    if (d->launcher.control >= 0 && d->local)
+        (void)unlink(d->launcher_path);
+    gateway_launcher_stop(&d->launcher);
+    if (d->mounter >= 0)
+        (void)close(d->mounter);
+}
+
+static void
+block_signals(sigset_t *signals)
+{
+    sigemptyset(signals);
+    sigaddset(signals, SIGTERM);
+    sigaddset(signals, SIGINT);
+    sigaddset(signals, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, signals, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+int
+gateway_daemon_run(const struct config *config, const char *program, struct err *err)
+{
+    sigset_t signals;
+    struct daemon *d = calloc(1, sizeof(*d));
+    bool was_root = geteuid() == 0;
+    if (!d)
+        return err_nomem(err);
+    d->config = config;
+    d->mounter = -1;
+    (void)umask(077);
+    int rc = log_configure(config_str(config, "log.levels"), err);
+    if (rc == 0)
+        rc = become_gateway(d, program, err);
+    block_signals(&signals);
+    if (rc == 0)
+        rc = open_product(d, was_root, err);
+    if (rc == 0)
+        rc = open_faces(d, err);
+    if (rc == 0) {
+        say_ready(d);
+        wait_for_end(&signals);
+    }
+    close_all(d, rc == 0);
+    free(d);
+    return rc;
+}

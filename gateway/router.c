@@ -1,0 +1,104 @@
+#include "gateway/router.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/path.h"
+
+#define NOTHING EXCHANGE_TAKES_NOTHING
+#define NAME EXCHANGE_TAKES_NAME
+#define FILE_PATH EXCHANGE_TAKES_FILE
+#define TREE EXCHANGE_TAKES_TREE
+
+/* Every address of the API: method, prefix, what follows it, begin, chunk, end, open without a login. */
+static const struct exchange_route routes[] = {
+    { "GET", "healthz", NOTHING, NULL, NULL, gateway_state_health, true },
+    { "GET", "readyz", NOTHING, NULL, NULL, gateway_state_ready, true },
+    { "GET", "v1/files", FILE_PATH, NULL, NULL, gateway_files_get, false },
+    { "HEAD", "v1/files", FILE_PATH, NULL, NULL, gateway_files_get, false },
+    { "PUT", "v1/files", FILE_PATH, gateway_files_put_begin, gateway_files_put_chunk,
+      gateway_files_put_end, false },
+    { "DELETE", "v1/files", FILE_PATH, NULL, NULL, gateway_files_delete, false },
+    { "GET", "v1/list", TREE, NULL, NULL, gateway_tree_list, false },
+    { "GET", "v1/stat", TREE, NULL, NULL, gateway_tree_stat, false },
+    { "POST", "v1/ops", NOTHING, NULL, NULL, gateway_tree_ops, false },
+    { "GET", "v1/volumes", NOTHING, NULL, NULL, gateway_volumes_list, false },
+    { "POST", "v1/volumes", NOTHING, NULL, NULL, gateway_volumes_create, false },
+    { "GET", "v1/volumes", NAME, NULL, NULL, gateway_volumes_show, false },
+    { "PATCH", "v1/volumes", NAME, NULL, NULL, gateway_volumes_set, false },
+    { "DELETE", "v1/volumes", NAME, NULL, NULL, gateway_volumes_delete, false },
+    { "GET", "v1/mounts", NOTHING, NULL, NULL, gateway_mounts_list, false },
+    { "POST", "v1/mounts", NOTHING, NULL, NULL, gateway_mounts_create, false },
+    { "DELETE", "v1/mounts", NAME, NULL, NULL, gateway_mounts_delete, false },
+    { "POST", "v1/flush", NOTHING, NULL, NULL, gateway_state_flush, false },
+    { "GET", "v1/status", NOTHING, NULL, NULL, gateway_state_status, false },
+    { "GET", "v1/unsynced", NOTHING, NULL, NULL, gateway_state_unsynced, false },
+    { "GET", "v1/conflicts", NOTHING, NULL, NULL, gateway_state_conflicts, false },
+    { "GET", "v1/doctor", NOTHING, NULL, NULL, gateway_state_doctor, false },
+};
+#define ROUTE_COUNT (sizeof(routes) / sizeof(routes[0]))
+
+/* What stands behind the prefix: NULL when the route is another one. */
+static const char *
+rest_of(const struct exchange_route *route, const char *path)
+{
+    size_t len = strlen(route->prefix);
+    if (strncmp(path, route->prefix, len) != 0)
+        return NULL;
+    const char *rest = path + len;
+    if (*rest == '\0')
+        return route->takes == NOTHING ? rest : NULL;
+    if (*rest != '/' || route->takes == NOTHING)
+        return NULL;
+    rest++;
+    bool more = strchr(rest, '/') != NULL;
+    return route->takes == NAME && more ? NULL : rest;
+}
+
+static void
+allow_too(struct exchange *x, const char *method)
+{
+    size_t len = strlen(x->allow);
+    (void)snprintf(x->allow + len, sizeof(x->allow) - len, "%s%s", len > 0 ? ", " : "", method);
+}
+
+/* Splits volume and path off. */
+static int
+fill_names(struct exchange *x, const char *rest, struct err *err)
+{
+    size_t len = strcspn(rest, "/");
+    if (x->route->takes == NOTHING)
+        return 0;
+    (void)snprintf(x->name, sizeof(x->name), "%.*s", (int)len, rest);
+    if (x->route->takes == NAME)
+        return 0;
+    if (path_check_volume(x->name, err) < 0)
+        return -1;
+    x->path = rest[len] == '/' ? rest + len + 1 : "";
+    if (x->route->takes == FILE_PATH && x->path[0] == '\0')
+        return err_set(err, ERR_INVAL, "the address needs a path inside volume '%s'", x->name);
+    return path_check(x->path, strlen(x->path), err);
+}
+
+int
+gateway_router_find(struct exchange *x, struct err *err)
+{
+    const char *path = buf_cstr(&x->target.path);
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        const char *rest = rest_of(&routes[i], path);
+        if (!rest)
+            continue;
+        if (strcmp(routes[i].method, x->method) != 0) {
+            allow_too(x, routes[i].method);
+            continue;
+        }
+        x->route = &routes[i];
+        if (x->target.trailing_slash && x->route->takes != TREE)
+            return err_set(err, ERR_BAD_NAME,
+                           "the path ends in a slash, which only names a folder");
+        return fill_names(x, rest, err);
+    }
+    if (x->allow[0] != '\0')
+        return err_set(err, ERR_METHOD, "'%s' cannot be done here, only %s", x->method, x->allow);
+    return err_set(err, ERR_NOT_FOUND, "there is nothing at '/%s'", path);
+}

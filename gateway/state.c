@@ -1,0 +1,286 @@
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/clock.h"
+#include "gateway/router.h"
+
+int
+gateway_state_health(struct exchange *x, struct err *err)
+{
+    return exchange_reply_text(x, 200, "ok\n", err);
+}
+
+int
+gateway_state_ready(struct exchange *x, struct err *err)
+{
+    struct volume_status status;
+    if (volume_status(x->gateway->service, &status, err) < 0)
+        return -1;
+    if (!status.store_ok)
+        return err_set(err, ERR_STORE_AWAY, "the store does not answer: %s", status.store_error);
+    if (status.disk_low)
+        return err_set(err, ERR_NO_SPACE, "the disk of the state directory is nearly full");
+    return exchange_reply_text(x, 200, "ready\n", err);
+}
+
+/* ---- status ---- */
+static int
+set(json_t *object, const char *name, json_t *value)
+{
+    return json_object_set_new(object, name, value);
+}
+
+static json_t *
+store_json(const struct volume_status *status)
+{
+    const struct store_counters *c = &status->counters;
+    char since[TIME_RFC3339_SIZE] = "";
+    if (!status->store_ok)
+        time_rfc3339(status->store_error_since_ns, since, sizeof(since));
+    return json_pack(
+        "{s:s, s:b, s:s?, s:s?, s:b, s:I, s:I, s:I, s:I, s:I}", "url", status->store_url, "ok",
+        (int)status->store_ok, "error", status->store_ok ? NULL : status->store_error, "away_since",
+        status->store_ok ? NULL : since, "degraded", (int)status->degraded, "requests",
+        (json_int_t)c->requests, "retries", (json_int_t)c->retries, "errors", (json_int_t)c->errors,
+        "bytes_up", (json_int_t)c->bytes_up, "bytes_down", (json_int_t)c->bytes_down);
+}
+
+static json_t *
+cache_json(const struct cache_usage *usage)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "files", (json_int_t)usage->files,
+                     "bytes", (json_int_t)usage->bytes, "staged_bytes",
+                     (json_int_t)usage->pinned_bytes, "max_bytes", (json_int_t)usage->max_bytes,
+                     "disk_free_bytes", (json_int_t)usage->free_bytes, "floor_bytes",
+                     (json_int_t)usage->floor_bytes, "reserve_freed", (int)usage->reserve_freed);
+}
+
+static int
+note_oldest(void *arg, const struct volume_unsynced *row, struct err *err)
+{
+    int64_t *oldest = arg;
+    (void)err;
+    if (*oldest == 0 || row->since_ns < *oldest)
+        *oldest = row->since_ns;
+    return 0;
+}
+
+static int
+count_mount(void *arg, const struct mount_info *info, struct err *err)
+{
+    uint64_t *counts = arg;
+    (void)err;
+    counts[info->state == MOUNT_FAILED ? 1 : 0]++;
+    return 0;
+}
+
+static int
+add_numbers(const struct volume_status *status, json_t *out)
+{
+    return set(out, "unsynced_files", json_integer((json_int_t)status->unsynced_files)) ||
+           set(out, "unsynced_bytes", json_integer((json_int_t)status->unsynced_bytes)) ||
+           set(out, "pending_keys", json_integer((json_int_t)status->pending_keys)) ||
+           set(out, "uploads_failing", json_integer((json_int_t)status->uploads_failing)) ||
+           set(out, "conflicts", json_integer((json_int_t)status->conflicts)) ||
+           set(out, "disk_low", json_boolean(status->disk_low)) ||
+           set(out, "read_only", json_boolean(status->read_only)) ||
+           set(out, "recovered", json_string(status->recovered));
+}
+
+static int
+add_places(const struct exchange *x, int64_t oldest, const uint64_t counts[2], json_t *out)
+{
+    char started[TIME_RFC3339_SIZE];
+    char since[TIME_RFC3339_SIZE] = "";
+    time_rfc3339(x->gateway->started_ns, started, sizeof(started));
+    if (oldest)
+        time_rfc3339(oldest, since, sizeof(since));
+    return set(out, "unsynced_since", oldest ? json_string(since) : json_null()) ||
+           set(out, "mounts", json_integer((json_int_t)counts[0])) ||
+           set(out, "mounts_failed", json_integer((json_int_t)counts[1])) ||
+           set(out, "can_mount", json_boolean(x->gateway->mounts != NULL)) ||
+           set(out, "state_dir", json_string(x->gateway->state_dir)) ||
+           set(out, "hardening", json_string(x->gateway->hardening)) ||
+           set(out, "started", json_string(started)) ||
+           set(out, "version", json_string(HOLDFAST_VERSION));
+}
+
+int
+gateway_state_status(struct exchange *x, struct err *err)
+{
+    struct volume_status status;
+    int64_t oldest = 0;
+    uint64_t counts[2] = { 0, 0 };
+    if (volume_status(x->gateway->service, &status, err) < 0 ||
+        volume_unsynced_each(x->gateway->service, 0, 10000, note_oldest, &oldest, err) < 0)
+        return -1;
+    if (x->gateway->mounts && mount_each(x->gateway->mounts, count_mount, counts, err) < 0)
+        return -1;
+    json_t *out =
+        json_pack("{s:o, s:o}", "store", store_json(&status), "cache", cache_json(&status.cache));
+    if (out && (add_numbers(&status, out) || add_places(x, oldest, counts, out))) {
+        json_decref(out);
+        out = NULL;
+    }
+    return exchange_reply_json(x, 200, out, err);
+}
+
+/* ---- what is not in the bucket, and what went wrong ---- */
+static int
+volume_filter(struct exchange *x, int64_t *volume, struct err *err)
+{
+    struct volume_info info;
+    scope_buf name;
+    buf_init(&name, LIMIT_VOLUME_NAME);
+    int found = gateway_request_query(&x->target, "volume", &name, err);
+    *volume = 0;
+    if (found <= 0)
+        return found;
+    if (volume_find(x->gateway->service, buf_cstr(&name), &info, err) < 0)
+        return -1;
+    *volume = info.id;
+    return 0;
+}
+
+static int
+add_unsynced(void *arg, const struct volume_unsynced *row, struct err *err)
+{
+    char since[TIME_RFC3339_SIZE];
+    json_t *list = arg;
+    time_rfc3339(row->since_ns, since, sizeof(since));
+    json_t *item = json_pack(
+        "{s:o, s:o, s:s, s:I, s:i, s:s, s:s?}", "key", json_bytes(row->key, strlen(row->key)),
+        "path", json_bytes(row->path, strlen(row->path)), "what", row->what, "size",
+        (json_int_t)row->size, "tries", (int)row->tries, "since", since, "last_error",
+        row->last_error && row->last_error[0] != '\0' ? row->last_error : NULL);
+    return json_array_append_new(list, item) < 0 ? err_nomem(err) : 0;
+}
+
+int
+gateway_state_unsynced(struct exchange *x, struct err *err)
+{
+    int64_t volume;
+    uint64_t limit = 1000;
+    scope_json *list = json_array();
+    if (!list)
+        return err_nomem(err);
+    if (volume_filter(x, &volume, err) < 0 || exchange_query_uint(x, "limit", &limit, err) < 0)
+        return -1;
+    if (limit < 1 || limit > 10000)
+        return err_set(err, ERR_INVAL, "limit must be 1 to 10000");
+    if (volume_unsynced_each(x->gateway->service, volume, (unsigned)limit, add_unsynced, list,
+                             err) < 0)
+        return -1;
+    return exchange_reply_json(x, 200, json_pack("{s:O}", "unsynced", list), err);
+}
+
+struct conflict_filter {
+    json_t *list;
+    const char *run; /* "" for all */
+};
+
+static int
+add_conflict(void *arg, const struct index_conflict *row, struct err *err)
+{
+    struct conflict_filter *filter = arg;
+    char time[TIME_RFC3339_SIZE];
+    if (filter->run[0] != '\0' && strcmp(filter->run, row->run) != 0)
+        return 0;
+    time_rfc3339(row->time_ns, time, sizeof(time));
+    json_t *item = json_pack(
+        "{s:s, s:I, s:o, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:s}", "id", row->id, "volume_id",
+        (json_int_t)row->volume, "path", json_bytes(row->path, strlen(row->path)), "reason",
+        row->reason, "base", row->base_version, "mine", row->mine_version, "theirs",
+        row->theirs_version[0] != '\0' ? row->theirs_version : row->theirs_etag, "synced",
+        (int)row->synced, "actor", row->actor, "run", row->run, "time", time);
+    return json_array_append_new(filter->list, item) < 0 ? err_nomem(err) : 0;
+}
+
+int
+gateway_state_conflicts(struct exchange *x, struct err *err)
+{
+    int64_t volume;
+    scope_json *list = json_array();
+    scope_buf run;
+    buf_init(&run, 64);
+    if (!list)
+        return err_nomem(err);
+    if (volume_filter(x, &volume, err) < 0 ||
+        gateway_request_query(&x->target, "run", &run, err) < 0)
+        return -1;
+    struct conflict_filter filter = { list, buf_cstr(&run) };
+    if (volume_conflict_each(x->gateway->service, volume, add_conflict, &filter, err) < 0)
+        return -1;
+    return exchange_reply_json(x, 200, json_pack("{s:O}", "conflicts", list), err);
+}
+
+/* ---- the barrier ---- */
+static json_t *
+barrier_json(const struct volume_barrier *barrier, bool synced)
+{
+    return json_pack("{s:b, s:I, s:I, s:o, s:s}", "synced", (int)synced, "pending",
+                     (json_int_t)barrier->pending, "conflicts", (json_int_t)barrier->conflicts,
+                     "first_key", json_bytes(barrier->first_key, strlen(barrier->first_key)),
+                     "first_error", barrier->first_error);
+}
+
+static int
+read_flush(struct exchange *x, int64_t *volume, int64_t *seconds, struct err *err)
+{
+    struct volume_info info;
+    const char *name = NULL;
+    scope_json *body = NULL;
+    if (x->body.len == 0)
+        return 0;
+    body = exchange_json(x, err);
+    if (!body || json_opt_str(body, "volume", &name, err) < 0 ||
+        json_opt_int(body, "timeout_s", seconds, err) < 0)
+        return -1;
+    if (*seconds < 0 || *seconds > 86400)
+        return err_set(err, ERR_INVAL, "timeout_s must be 0 to 86400");
+    if (!name)
+        return 0;
+    if (volume_find(x->gateway->service, name, &info, err) < 0)
+        return -1;
+    *volume = info.id;
+    return 0;
+}
+
+int
+gateway_state_flush(struct exchange *x, struct err *err)
+{
+    int64_t volume = 0;
+    int64_t seconds = 60;
+    struct volume_barrier barrier = { 0 };
+    if (read_flush(x, &volume, &seconds, err) < 0)
+        return -1;
+    int rc = volume_flush(x->gateway->service, volume, clock_mono_ns() + seconds * NS_PER_S,
+                          &barrier, err);
+    if (rc < 0 && err->code != ERR_CONFLICT) {
+        json_decref(x->extra);
+        x->extra = barrier_json(&barrier, false);
+        return -1;
+    }
+    /* Synced, and some writes met a conflict: the barrier did its work, the counts tell the rest. */
+    if (rc < 0 && barrier.conflicts == 0)
+        barrier.conflicts = 1;
+    return exchange_reply_json(x, 200, barrier_json(&barrier, true), err);
+}
+
+/* ---- doctor: what only the gateway knows ---- */
+int
+gateway_state_doctor(struct exchange *x, struct err *err)
+{
+    struct volume_status status;
+    scope_buf words;
+    buf_init(&words, 16384);
+    if (volume_status(x->gateway->service, &status, err) < 0 ||
+        store_caps_explain(&status.caps, &words, err) < 0)
+        return -1;
+    return exchange_reply_json(
+        x, 200,
+        json_pack("{s:o, s:s, s:s, s:b, s:s}", "store", store_json(&status), "capabilities",
+                  buf_cstr(&words), "hardening", x->gateway->hardening, "can_mount",
+                  (int)(x->gateway->mounts != NULL), "state_dir", x->gateway->state_dir),
+        err);
+}

@@ -1,0 +1,148 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/path.h"
+#include "gateway/router.h"
+
+#define DAY_NS (86400ll * NS_PER_S)
+
+json_t *
+gateway_volumes_json(const struct volume_info *info)
+{
+    char created[TIME_RFC3339_SIZE];
+    time_rfc3339(info->created_ns, created, sizeof(created));
+    return json_pack(
+        "{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "id", info->name,
+        "name", info->name, "prefix", info->prefix, "read_only", (int)info->read_only, "sync",
+        info->sync_close ? "close" : "background", "quota", (json_int_t)info->quota, "history_days",
+        (json_int_t)(info->history_ns / DAY_NS), "created", created, "files",
+        (json_int_t)info->files, "bytes", (json_int_t)info->bytes, "unsynced_files",
+        (json_int_t)info->unsynced_files, "unsynced_bytes", (json_int_t)info->unsynced_bytes,
+        "pending_keys", (json_int_t)info->pending_keys, "conflicts", (json_int_t)info->conflicts);
+}
+
+static int
+add_volume(void *arg, const struct volume_info *info, struct err *err)
+{
+    json_t *list = arg;
+    return json_array_append_new(list, gateway_volumes_json(info)) < 0 ? err_nomem(err) : 0;
+}
+
+int
+gateway_volumes_list(struct exchange *x, struct err *err)
+{
+    scope_json *list = json_array();
+    if (!list)
+        return err_nomem(err);
+    if (volume_each(x->gateway->service, add_volume, list, err) < 0)
+        return -1;
+    return exchange_reply_json(x, 200, json_pack("{s:O}", "volumes", list), err);
+}
+
+static int
+answer_volume(struct exchange *x, int status, const char *name, struct err *err)
+{
+    struct volume_info info;
+    if (volume_find(x->gateway->service, name, &info, err) < 0)
+        return -1;
+    return exchange_reply_json(x, status, gateway_volumes_json(&info), err);
+}
+
+/* Refuses a field that we do not know, so that a misspelt one is not silently without effect. */
+static int
+known_fields(const json_t *body, const char *const *known, struct err *err)
+{
+    const char *field;
+    json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)body, field, value) {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], field) != 0)
+            i++;
+        if (!known[i])
+            return err_set(err, ERR_INVAL, "unknown field '%s'", field);
+    }
+    return 0;
+}
+
+static int
+read_settings(const json_t *body, struct volume_settings *settings, struct err *err)
+{
+    static const char *const known[] = { "name",  "prefix",       "read_only", "sync",
+                                         "quota", "history_days", NULL };
+    const char *sync = settings->sync_close ? "close" : "background";
+    int64_t quota = (int64_t)settings->quota;
+    int64_t days = settings->history_ns / DAY_NS;
+    if (known_fields(body, known, err) < 0 ||
+        json_opt_str(body, "prefix", &settings->prefix, err) < 0 ||
+        json_opt_bool(body, "read_only", &settings->read_only, err) < 0 ||
+        json_opt_str(body, "sync", &sync, err) < 0 ||
+        json_opt_int(body, "quota", &quota, err) < 0 ||
+        json_opt_int(body, "history_days", &days, err) < 0)
+        return -1;
+    if (strcmp(sync, "close") != 0 && strcmp(sync, "background") != 0)
+        return err_set(err, ERR_INVAL, "sync must be 'background' or 'close'");
+    if (quota < 0)
+        return err_set(err, ERR_INVAL, "a quota cannot be negative");
+    if (days < 0 || days > 36500)
+        return err_set(err, ERR_INVAL, "history_days must be 0 to 36500");
+    settings->sync_close = strcmp(sync, "close") == 0;
+    settings->quota = (uint64_t)quota;
+    settings->history_ns = days * DAY_NS;
+    return 0;
+}
+
+int
+gateway_volumes_create(struct exchange *x, struct err *err)
+{
+    struct volume_settings settings = { 0 };
+    struct volume_info info;
+    scope_json *body = exchange_json(x, err);
+    if (!body || json_need_str(body, "name", &settings.name, err) < 0 ||
+        read_settings(body, &settings, err) < 0)
+        return -1;
+    if (path_check_volume(settings.name, err) < 0)
+        return -1;
+    if (volume_create(x->gateway->service, &settings, &info, err) < 0)
+        return -1;
+    return exchange_reply_json(x, 201, gateway_volumes_json(&info), err);
+}
+
+int
+gateway_volumes_show(struct exchange *x, struct err *err)
+{
+    return answer_volume(x, 200, x->name, err);
+}
+
+int
+gateway_volumes_set(struct exchange *x, struct err *err)
+{
+    struct volume_info info;
+    scope_json *body = exchange_json(x, err);
+    if (!body || gateway_volume_of(x, &info, err) < 0)
+        return -1;
+    struct volume_settings settings = { .name = info.name,
+                                        .read_only = info.read_only,
+                                        .sync_close = info.sync_close,
+                                        .quota = info.quota,
+                                        .history_ns = info.history_ns };
+    if (read_settings(body, &settings, err) < 0)
+        return -1;
+    if (settings.prefix && strcmp(settings.prefix, info.prefix) != 0)
+        return err_set(err, ERR_UNSUPPORTED, "a volume keeps its prefix: make another volume");
+    if (volume_set(x->gateway->service, x->name, &settings, err) < 0)
+        return -1;
+    return answer_volume(x, 200, x->name, err);
+}
+
+int
+gateway_volumes_delete(struct exchange *x, struct err *err)
+{
+    bool force = false;
+    if (exchange_query_bool(x, "force", &force, err) < 0)
+        return -1;
+    if (volume_delete(x->gateway->service, x->name, force, err) < 0)
+        return -1;
+    x->reply.status = 204;
+    return 0;
+}
