@@ -3,9 +3,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/ulid.h"
 
 /*
@@ -91,6 +93,8 @@ bool cache_map_missing(struct cache_file *file, uint64_t off, uint64_t len, uint
 /* Puts bytes of whole blocks (or up to the end of file) in place, then marks them; takes space. */
 int cache_map_fill(struct cache_file *file, uint64_t off, const void *data, size_t len, struct err *err) MUST_CHECK;
 bool cache_complete(struct cache_file *file);
+/* fdatasyncs the data, then the map with the blocks that were there before: these count in any boot from now on. */
+int cache_map_seal(struct cache_file *file, struct err *err) MUST_CHECK;
 
 /* Space and life. */
 void cache_pin(struct cache *cache, int64_t number);   /* staged: never evicted */

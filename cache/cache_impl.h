@@ -1,0 +1,122 @@
+#ifndef CACHE_CACHE_IMPL_H
+#define CACHE_CACHE_IMPL_H
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/scope.h"
+#include "base/sys.h"
+#include "cache/cache.h"
+
+/*
+ * What the files of the cache share. Locks in taking order; under them at most opens, stats and unlinks:
+ *   cache->lock     the table, the LRU list, the counts, references
+ *   file->map_lock  the map of one file (its own I/O is of a few bytes; loading it is the first user's)
+ *   cache->reserve_lock
+ */
+
+/* A content file on disk, or one that is removed and still open. */
+struct entry {
+    int64_t number;
+    struct entry *chain;         /* of the hash table */
+    struct entry *older, *newer; /* of the LRU list, which holds exactly what may be evicted */
+    struct cache_file *file;     /* while open */
+    uint64_t bytes;              /* on disk, as counted in the cache's sum */
+    uint64_t asked;              /* the eviction pass that was refused this one */
+    bool listed;                 /* in the LRU list */
+    bool pinned;
+    bool removed; /* not in the table any more */
+    bool has_meta, has_map;
+    /* INV-2: a sync failed; what the kernel dropped cannot be known, so no later one counts. */
+    atomic_bool failed;
+    atomic_bool dirs_synced; /* the directories on the way to the file are on disk */
+};
+
+struct cache_map {
+    bool loaded;
+    uint64_t size; /* of the file when complete */
+    uint64_t blocks;
+    uint64_t missing; /* blocks */
+    uint8_t *bits;    /* NULL: complete */
+};
+
+struct cache_file {
+    struct cache *cache;
+    struct entry *entry;
+    unsigned refs; /* by cache->lock */
+    int fd;
+    pthread_mutex_t map_lock;
+    struct cache_map map;
+    pthread_mutex_t meta_lock;
+    bool meta_known;       /* the three below are */
+    unsigned meta_slot;    /* where the newest meta lies */
+    uint64_t meta_turn;    /* its number */
+    bool meta_slot_synced; /* then the next one goes to the other slot */
+};
+
+struct cache {
+    int state_fd, dir_fd, lost_fd;
+    struct cache_limits limits;
+    char boot_id[SYS_BOOT_ID_SIZE];
+    pthread_mutex_t lock;
+    struct entry **table;
+    size_t buckets, count;
+    struct entry *oldest, *newest;
+    uint64_t files, bytes, pinned_files, pinned_bytes;
+    uint64_t promised; /* space taken for writes that are under way */
+    uint64_t pass;
+    cache_evict_fn *evict;
+    void *evict_arg;
+    pthread_mutex_t reserve_lock;
+    bool reserve_freed;
+};
+
+/* Names relative to cache->dir_fd. */
+#define CACHE_NAME_SIZE 40
+enum cache_part { CACHE_DATA, CACHE_META, CACHE_MAP };
+void cache_name(int64_t number, enum cache_part part, char out[CACHE_NAME_SIZE]);
+
+/* table.c: entries; all but _init and _release want cache->lock. */
+int cache_table_init(struct cache *cache, struct err *err) MUST_CHECK;
+void cache_table_release(struct cache *cache);
+struct entry *cache_table_find(struct cache *cache, int64_t number);
+/* NULL: no memory. Not yet counted or listed. */
+struct entry *cache_table_add(struct cache *cache, int64_t number);
+/* Takes it out of table and list; it is freed now, or with its last user. */
+void cache_table_remove(struct cache *cache, struct entry *entry);
+void cache_table_set_bytes(struct cache *cache, struct entry *entry, uint64_t bytes);
+void cache_table_set_pinned(struct cache *cache, struct entry *entry, bool pinned);
+/* Puts it at the young end of the list, or takes it off, as its state wants. */
+void cache_table_list(struct cache *cache, struct entry *entry);
+void cache_table_unlist(struct cache *cache, struct entry *entry);
+void cache_table_unuse(struct cache *cache, struct entry *entry); /* its file was closed */
+
+/* space.c: takes `bytes` until cache_space_settle(), which counts what the file really has now. */
+int cache_space_promise(struct cache *cache, uint64_t bytes, struct err *err) MUST_CHECK;
+void cache_space_settle(struct cache_file *file, uint64_t promised);
+uint64_t cache_space_on_disk(const struct stat *st);
+
+/* reserve.c */
+void cache_reserve_init(struct cache *cache);
+
+/* scan.c: fills the table from the disk. */
+int cache_scan_load(struct cache *cache, struct err *err) MUST_CHECK;
+DIR *cache_scan_open_dir(int at, const char *name, struct err *err) MUST_CHECK;
+void cache_scan_close_dir(DIR **dir);
+#define scope_dir scope(cache_scan_close_dir) DIR
+
+/* lost.c */
+void cache_lost_sweep(struct cache *cache);
+
+/* map.c */
+void cache_map_release(struct cache_file *file);
+/* Whether a byte of the range is missing. */
+bool cache_map_touches_missing(struct cache_file *file, uint64_t off, uint64_t len);
+
+/* meta.c */
+int cache_meta_create(struct cache *cache, int64_t number, const struct cache_meta *meta,
+                      struct err *err) MUST_CHECK;
+int cache_meta_sync(struct cache_file *file, struct err *err) MUST_CHECK;
+
+#endif
