@@ -145,6 +145,7 @@ mon_max_pg_per_osd = 1000
 mon_osd_nearfull_ratio = 0.97
 mon_osd_backfillfull_ratio = 0.98
 mon_osd_full_ratio = 0.985
+osd_failsafe_full_ratio = 0.99
 CONF
         for part in auth bdev bluefs bluestore context memstore mon monc ms objclass objecter osd paxos rados rocksdb; do
             echo "debug_$part = 0/0"
@@ -160,6 +161,8 @@ paxos_propose_interval = 0.05
 paxos_min_wait = 0.02
 [osd]
 osd_data = $dir/osd
+# Debian 13's ceph looks for these in a relative path
+osd_class_dir = $(dirname "$(find /usr/lib -name libcls_rgw.so -print -quit)")
 osd_objectstore = $RGW_STORE
 osd_op_num_shards = 2
 osd_op_num_threads_per_shard = 1
