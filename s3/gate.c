@@ -199,8 +199,11 @@ answer_put(int rc, const struct store_put_result *got, struct store_put_result *
 {
     assert_outcome(rc, got->outcome, err);
     assert(rc != 0 || got->etag[0] != '\0');
-    if (res)
-        *res = *got;
+    if (!res)
+        return rc;
+    *res = *got;
+    if (rc < 0)
+        res->etag[0] = '\0'; /* whatever the store wrote: only a done write has one */
     return rc;
 }
 
