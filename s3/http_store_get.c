@@ -268,6 +268,8 @@ http_store_get(struct store *store, const struct store_get *req, struct store_ob
         result = check_hash(&reading, err);
     else if (reading.other_version)
         (void)explain_other_version(&reading, request.deadline_ns, err);
+    else if (reading.started && err->code == ERR_RANGE)
+        err_set(err, ERR_STORE_BAD_ANSWER, "the object is shorter than the store announced");
     if (result < 0 && !reading.sink_failed && !strstr(err->msg, req->key))
         err_wrap(err, "'%.160s'", req->key);
     hash_free(reading.hash);

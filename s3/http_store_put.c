@@ -112,7 +112,28 @@ is_ours(const struct writing *writing, const struct store_object *object)
            object->size == writing->req->body.size && md5_agrees(writing, object);
 }
 
-enum look { LOOK_OURS, LOOK_OTHER, LOOK_ABSENT, LOOK_FAILED };
+/* Without a write id the bytes can only tell that an object is not ours. */
+static bool
+cannot_be_ours(const struct writing *writing, const struct store_object *object)
+{
+    const struct store_body *body = &writing->req->body;
+    uint8_t digest[MD5_SIZE];
+    char hex[MD5_HEX];
+    struct err ignored = ERR_INIT;
+    int result;
+    if (object->size != body->size)
+        return true;
+    if (!answer_is_md5(object->etag) || atomic_load(&writing->self->client.etag_is_md5) == STORE_NO)
+        return false;
+    if (body->mem || body->size == 0)
+        result = md5(body->mem ? body->mem : "", (size_t)body->size, digest, &ignored);
+    else
+        result = hash_fd(body->fd, body->off, body->size, NULL, digest, &ignored);
+    hex_encode(digest, MD5_SIZE, hex);
+    return result == 0 && strcasecmp(hex, object->etag) != 0;
+}
+
+enum look { LOOK_OURS, LOOK_OTHER, LOOK_ABSENT, LOOK_FAILED /* also: cannot tell */ };
 
 static enum look
 look(struct writing *writing, struct err *err)
@@ -130,7 +151,11 @@ look(struct writing *writing, struct err *err)
         memcpy(writing->res->etag, object.etag, sizeof(object.etag));
         found = LOOK_OURS;
     } else {
-        found = LOOK_OTHER;
+        /* An object made from ours shows that ours had landed. */
+        const char *base = meta_get(&object.meta, "holdfast-base");
+        bool unclear = writing->write_id ? base && strcmp(base, writing->write_id) == 0
+                                         : !cannot_be_ours(writing, &object);
+        found = unclear ? LOOK_FAILED : LOOK_OTHER;
     }
     store_object_release(&object);
     log_debug(s3, "looked for an own write key=%.200s found=%d", writing->req->key, (int)found);
@@ -164,32 +189,56 @@ refused(struct writing *writing, struct err *err)
     return err_set(err, ERR_CONFLICT, "'%.160s': its version is another one", writing->req->key);
 }
 
-static void
-learn_etag(struct writing *writing)
+/* The ETag of a 200 is an MD5 of other bytes than ours: KMS encryption, or a store that errs. */
+static bool
+is_odd_etag(const struct writing *writing)
 {
+    atomic_int *known = &writing->self->client.etag_is_md5;
     char hex[MD5_HEX];
     if (!writing->req->body.md5 || !answer_is_md5(writing->res->etag))
-        return;
+        return false;
     hex_encode(writing->req->body.md5, MD5_SIZE, hex);
-    atomic_store(&writing->self->client.etag_is_md5,
-                 strcasecmp(hex, writing->res->etag) == 0 ? STORE_YES : STORE_NO);
+    if (strcasecmp(hex, writing->res->etag) != 0)
+        return atomic_load(known) != STORE_NO;
+    atomic_store(known, STORE_YES);
+    return false;
 }
 
-/* A clean 200. Its ETag is needed; where it is missing a HEAD has it. */
+/* Asks with a HEAD what lies there now; its ETag, size and write id lead. */
+static int
+confirm(struct writing *writing, struct err *err)
+{
+    struct store_object object;
+    struct err own = ERR_INIT;
+    store_object_init(&object);
+    bool seen = http_store_head(&writing->self->store, writing->req->key, writing->deadline_ns,
+                                &object, &own) == 0;
+    const char *id = seen ? meta_get(&object.meta, WRITE_ID) : NULL;
+    bool ours = id && writing->write_id && strcmp(id, writing->write_id) == 0 &&
+                object.size == writing->req->body.size;
+    if (ours && strcmp(object.etag, writing->res->etag) == 0)
+        atomic_store(&writing->self->client.etag_is_md5, STORE_NO);
+    if (ours)
+        memcpy(writing->res->etag, object.etag, sizeof(object.etag));
+    store_object_release(&object);
+    if (ours)
+        return done(writing);
+    writing->maybe_done = true;
+    err_set(err, ERR_STORE_BAD_ANSWER, "'%.160s': the answer to the write has no usable ETag",
+            writing->req->key);
+    return undecided(writing, err);
+}
+
+/* A clean 200. */
 static int
 accepted(struct writing *writing, const struct client_answer *answer, struct err *err)
 {
     const char *etag = http_response_field(&answer->response, "etag");
-    if (etag && etag_strip(etag, writing->res->etag) == 0) {
-        learn_etag(writing);
-        return done(writing);
+    if (!etag || etag_strip(etag, writing->res->etag) < 0) {
+        writing->res->etag[0] = '\0';
+        return confirm(writing, err);
     }
-    writing->maybe_done = true;
-    if (look(writing, err) == LOOK_OURS)
-        return done(writing);
-    err_set(err, ERR_STORE_BAD_ANSWER, "'%.160s': the answer to the write has no usable ETag",
-            writing->req->key);
-    return undecided(writing, err);
+    return is_odd_etag(writing) && writing->write_id ? confirm(writing, err) : done(writing);
 }
 
 static bool
@@ -204,8 +253,8 @@ is_refusal(const struct writing *writing, const struct client_answer *answer)
 static int
 judge_refusal(struct writing *writing, struct err *err)
 {
-    if (!writing->write_id)
-        return writing->maybe_done ? undecided(writing, err) : refused(writing, err);
+    if (!writing->write_id && !writing->maybe_done)
+        return refused(writing, err);
     struct err own = ERR_INIT;
     switch (look(writing, &own)) {
     case LOOK_OURS:

@@ -393,13 +393,88 @@ check_order(const struct xml_list *list, bool is_prefix, struct err *err)
     return 0;
 }
 
+static bool
+is_xml_char(uint64_t c)
+{
+    return c == 9 || c == 10 || c == 13 || (c >= 0x20 && c < 0xd800) ||
+           (c > 0xdfff && c < 0xfffe) || (c > 0xffff && c < 0x110000);
+}
+
+/* Length of the reference to a character that XML does not allow, such as "&#x1;"; 0 for anything else. */
+static size_t
+bad_reference(const char *p, size_t left)
+{
+    char digits[8];
+    uint64_t value = 0;
+    size_t at = 2;
+    if (left < 4 || p[0] != '&' || p[1] != '#')
+        return 0;
+    bool hex = p[at] == 'x';
+    at += hex;
+    size_t len = 0;
+    while (at + len < left && len < sizeof(digits) - 1 && p[at + len] != ';')
+        len++;
+    if (at + len >= left || p[at + len] != ';')
+        return 0;
+    memcpy(digits, p + at, len);
+    digits[len] = '\0';
+    if (!(hex ? parse_hex_u64(digits, &value) : parse_u64(digits, &value)) || is_xml_char(value))
+        return 0;
+    return at + len + 1;
+}
+
+/* Length of what is no XML character at `p`, 0 when it is one; `step` is the length of the good one. */
+static size_t
+bad_bytes(const char *p, size_t left, size_t *step)
+{
+    unsigned char c = (unsigned char)*p;
+    *step = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    if (c < 0x80)
+        return is_xml_char(c) ? bad_reference(p, left) : 1;
+    if (*step > left || !utf8_valid(p, *step))
+        return 1;
+    bool noncharacter = c == 0xef && (unsigned char)p[1] == 0xbf && (unsigned char)p[2] >= 0xbe;
+    return noncharacter ? 3 : 0;
+}
+
+/* Stores echo the prefix asked for, and RGW does so without encoding it, with characters that XML cannot hold. Those
+ * become '?': the keys themselves come url-encoded, which xml_list_parse() insists on then. */
+static int
+clean_document(const char *data, size_t len, struct buf *out, bool *changed, struct err *err)
+{
+    size_t kept = 0;
+    *changed = false;
+    for (size_t at = 0; at < len;) {
+        size_t step;
+        size_t bad_len = bad_bytes(data + at, len - at, &step);
+        if (bad_len == 0) {
+            at += step;
+            continue;
+        }
+        *changed = true;
+        if (buf_append(out, data + kept, at - kept, err) < 0 || buf_append(out, "?", 1, err) < 0)
+            return -1;
+        at += bad_len;
+        kept = at;
+    }
+    return buf_append(out, data + kept, len - kept, err);
+}
+
 int
 xml_list_parse(const void *data, size_t len, struct xml_list *out, struct err *err)
 {
     struct list_walk state = { .list = out };
     struct walk walk = { .err = err, .begin = list_begin, .end = list_end, .out = &state };
-    if (walk_run(&walk, data, len) < 0)
+    bool changed;
+    scope_buf clean;
+    buf_init(&clean, LIMIT_XML_BODY);
+    if (len > LIMIT_XML_BODY)
+        return err_set(err, ERR_STORE_BAD_ANSWER, "the listing is too large");
+    if (clean_document(data, len, &clean, &changed, err) < 0 ||
+        walk_run(&walk, buf_cstr(&clean), clean.len) < 0)
         return -1;
+    if (changed && !state.url_encoded)
+        return err_set(err, ERR_STORE_BAD_ANSWER, "the listing holds characters that XML has not");
     if (!state.truncated_seen)
         return err_set(err, ERR_STORE_BAD_ANSWER, "the listing has no IsTruncated");
     for (size_t i = 0; state.url_encoded && i < out->count; i++) {

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -100,6 +101,30 @@ list_not_encoded(void **state)
     xml_list_release(&list);
 }
 
+/* RGW echoes a prefix as it is. */
+static void
+list_with_an_echo_that_is_no_xml(void **state)
+{
+    (void)state;
+    const char *echoes[] = { "&#x1;", "&#11;", "\x01", "\xef\xbf\xbe", "\xff", "&#xFFFF;", "\xc3" };
+    for (size_t i = 0; i < COUNT(echoes); i++) {
+        struct err err = ERR_INIT;
+        struct xml_list list;
+        char text[512];
+        xml_list_init(&list);
+        (void)snprintf(text, sizeof(text),
+                       LIST("<Prefix>a%sb</Prefix><EncodingType>url</EncodingType>" ENTRY("a%%01")),
+                       echoes[i]);
+        assert_int_equal(xml_list_parse(text, strlen(text), &list, &err), 0);
+        assert_string_equal(list.entry[0].key, "a\x01");
+        xml_list_release(&list);
+        (void)snprintf(text, sizeof(text), LIST("<Prefix>a%sb</Prefix>" ENTRY("a")), echoes[i]);
+        assert_int_equal(xml_list_parse(text, strlen(text), &list, &err), -1);
+        assert_int_equal(err.code, ERR_STORE_BAD_ANSWER);
+        xml_list_release(&list);
+    }
+}
+
 /* INV-9: what is not a whole page is not believed. */
 static void
 bad_lists(void **state)
@@ -171,9 +196,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(error_document), cmocka_unit_test(no_error_document),
-        cmocka_unit_test(list_page),      cmocka_unit_test(list_not_encoded),
-        cmocka_unit_test(bad_lists),      cmocka_unit_test(copy_result),
+        cmocka_unit_test(error_document),
+        cmocka_unit_test(no_error_document),
+        cmocka_unit_test(list_page),
+        cmocka_unit_test(list_not_encoded),
+        cmocka_unit_test(list_with_an_echo_that_is_no_xml),
+        cmocka_unit_test(bad_lists),
+        cmocka_unit_test(copy_result),
         cmocka_unit_test(etags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
