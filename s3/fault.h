@@ -9,11 +9,11 @@
  */
 enum fault_kind {
     FAULT_NONE,
-    FAULT_ERROR,        /* fails before it reaches the store: ERR_STORE_AWAY, STORE_NOT_DONE */
-    FAULT_LOST_ANSWER,  /* is carried out; the caller gets ERR_STORE_TIMEOUT, STORE_UNKNOWN */
-    FAULT_LATE,         /* as lost answer, but carried out only at fault_deliver_late() */
-    FAULT_SHORT_BODY,   /* GET: the sink gets a part, then ERR_STORE_BAD_ANSWER */
-    FAULT_DELAY,        /* carried out after delay_ns of clock_sleep_ns() */
+    FAULT_ERROR,       /* fails before it reaches the store: ERR_STORE_AWAY, STORE_NOT_DONE */
+    FAULT_LOST_ANSWER, /* is carried out; the caller gets ERR_STORE_TIMEOUT, STORE_UNKNOWN */
+    FAULT_LATE,        /* as lost answer, but carried out only at fault_deliver_late() */
+    FAULT_SHORT_BODY,  /* GET: the sink gets a part, then ERR_STORE_BAD_ANSWER */
+    FAULT_DELAY,       /* carried out after delay_ns of clock_sleep_ns() */
     FAULT_DENIED,
     FAULT_KIND_COUNT
 };
@@ -22,12 +22,13 @@ struct fault_plan {
     uint64_t seed;
     unsigned per_mille[FAULT_KIND_COUNT]; /* probability of each kind per call, FAULT_NONE unused */
     int64_t delay_ns;
-    bool ignore_put_conditions;    /* PUT overwrites whatever the condition says */
+    bool ignore_put_conditions; /* PUT overwrites whatever the condition says */
     bool ignore_delete_conditions;
     bool ignore_copy_conditions;
 };
 
-struct store *fault_store_wrap(struct store *next, const struct fault_plan *plan, struct err *err) MUST_CHECK;
+struct store *fault_store_wrap(struct store *next, const struct fault_plan *plan,
+                               struct err *err) MUST_CHECK;
 void fault_store_set_plan(struct store *store, const struct fault_plan *plan);
 /* The next call fails thus, whatever the plan says. */
 void fault_store_next(struct store *store, enum fault_kind kind);

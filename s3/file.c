@@ -6,15 +6,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/parse.h"
 #include "base/sys.h"
-#include "base/ulid.h"
-#include "s3/body.h"
 #include "s3/file_impl.h"
 
 #define COPY_CHUNK (256u << 10)
@@ -44,14 +39,6 @@ count_end(struct file_store *fs, int rc, uint64_t up, uint64_t down)
     if (rc < 0)
         fs->counters.errors++;
     return rc;
-}
-
-static int
-check_time(const struct file_store *fs, int64_t deadline_ns, struct err *err)
-{
-    if (deadline_ns != 0 && clock_mono_ns() >= deadline_ns)
-        return err_set(err, ERR_STORE_TIMEOUT, "no time left in store '%s'", fs->dir);
-    return 0;
 }
 
 static int
@@ -131,7 +118,7 @@ send_bytes(const struct file_store *fs, const struct file_found *found, const st
         if (req->sink(req->sink_arg, chunk, want, err) < 0)
             return -1;
         done += want;
-        if (check_time(fs, req->deadline_ns, err) < 0)
+        if (file_check_time(fs, req->deadline_ns, err) < 0)
             return -1;
     }
     return check_unchanged(found, req->key, err);
@@ -171,140 +158,6 @@ file_get(struct store *store, const struct store_get *req, struct store_object *
     count(fs, &fs->counters.gets);
     rc = get_key(fs, req, out, &sent, err);
     return count_end(fs, rc, 0, sent);
-}
-
-/* ---- staging ---- */
-
-/* A file in .hf~tmp, removed at the end of the scope unless it was renamed away. */
-struct stage {
-    struct file_store *fs;
-    int fd;
-    char name[ULID_SIZE];
-    char etag[LIMIT_ETAG];
-};
-
-static void
-stage_release(struct stage *stage)
-{
-    if (stage->name[0]) {
-        struct stat st;
-        if (stage->fd >= 0 && fstat(stage->fd, &st) == 0)
-            file_meta_forget(stage->fs, &st);
-        (void)sys->unlinkat(stage->fs->tmp, stage->name, 0);
-    }
-    scope_close_fd(&stage->fd);
-}
-#define scope_stage scope(stage_release) struct stage
-
-static int
-stage_open(struct stage *stage, struct err *err)
-{
-    struct file_store *fs = stage->fs;
-    char name[ULID_SIZE];
-
-    if (fs->tmp < 0)
-        return err_set(err, ERR_STORE_DENIED, "the store's directory '%s' cannot be written",
-                       fs->dir);
-    if (ulid_new(name, err) < 0)
-        return -1;
-    stage->fd = sys->openat(fs->tmp, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
-    if (stage->fd < 0)
-        return file_fail(err, errno, "cannot make a file in '%s'", fs->dir);
-    memcpy(stage->name, name, sizeof(name));
-    return 0;
-}
-
-struct digests {
-    struct hash *md5;
-    struct hash *sha256; /* NULL when nobody asks */
-};
-
-static void
-digests_release(struct digests *digests)
-{
-    hash_free(digests->md5);
-    hash_free(digests->sha256);
-}
-#define scope_digests scope(digests_release) struct digests
-
-static int
-digests_begin(struct digests *digests, const struct store_body *body, struct err *err)
-{
-    digests->md5 = hash_new(HASH_MD5, err);
-    if (digests->md5 && body->sha256)
-        digests->sha256 = hash_new(HASH_SHA256, err);
-    return !digests->md5 || (body->sha256 && !digests->sha256) ? -1 : 0;
-}
-
-static int
-digests_add(struct digests *digests, const void *data, size_t len, struct err *err)
-{
-    if (hash_update(digests->md5, data, len, err) < 0)
-        return -1;
-    return digests->sha256 ? hash_update(digests->sha256, data, len, err) : 0;
-}
-
-static int
-digests_end(struct digests *digests, const struct store_put *req, char *etag, struct err *err)
-{
-    uint8_t md5_sum[MD5_SIZE];
-    uint8_t sha256_sum[SHA256_SIZE];
-
-    if (hash_final(steal(&digests->md5), md5_sum, err) < 0)
-        return -1;
-    if (digests->sha256 && hash_final(steal(&digests->sha256), sha256_sum, err) < 0)
-        return -1;
-    hex_encode(md5_sum, sizeof(md5_sum), etag);
-    return body_verify(&req->body, req->key, md5_sum, sha256_sum, err);
-}
-
-/* Writes the body into the staged file and makes its ETag, the MD5. */
-static int
-stage_body(struct stage *stage, const struct store_put *req, struct err *err)
-{
-    scope_digests digests = { 0 };
-    scope_free char *chunk = malloc(COPY_CHUNK);
-
-    if (!chunk)
-        return err_nomem(err);
-    if (digests_begin(&digests, &req->body, err) < 0)
-        return -1;
-    for (uint64_t done = 0; done < req->body.size;) {
-        uint64_t left = req->body.size - done;
-        size_t len = left < COPY_CHUNK ? (size_t)left : COPY_CHUNK;
-        if (check_time(stage->fs, req->deadline_ns, err) < 0 ||
-            body_read(&req->body, done, chunk, len, err) < 0 ||
-            digests_add(&digests, chunk, len, err) < 0)
-            return -1;
-        if (sys_write_full(stage->fd, chunk, len, (off_t)done, err) < 0)
-            return file_fail_again(err, "cannot write an object");
-        done += len;
-    }
-    return digests_end(&digests, req, stage->etag, err);
-}
-
-/* Bytes and metadata on disk, without a name yet. */
-static int
-stage_put(struct stage *stage, const struct store_put *req, struct err *err)
-{
-    const char *type = req->content_type ? req->content_type : "application/octet-stream";
-    struct store_object object;
-    int rc = 0;
-
-    if (stage_open(stage, err) < 0 || stage_body(stage, req, err) < 0)
-        return -1;
-    store_object_init(&object);
-    memcpy(object.etag, stage->etag, sizeof(object.etag));
-    snprintf(object.content_type, sizeof(object.content_type), "%s", type);
-    if (req->meta)
-        rc = meta_copy(&object.meta, req->meta, err);
-    if (rc == 0)
-        rc = file_meta_write(stage->fs, stage->fd, &object, err);
-    store_object_release(&object);
-    /* fsync and not fdatasync: the attribute and the mtime belong to the object. */
-    if (rc == 0 && sys->fsync(stage->fd) < 0)
-        rc = file_fail(err, errno, "cannot keep '%.200s' in '%s'", req->key, stage->fs->dir);
-    return rc;
 }
 
 /* ---- placing ---- */
@@ -382,7 +235,7 @@ choose_place(struct file_store *fs, const struct file_path *path, const struct f
 /* A staged object on its way to its name. */
 struct placing {
     const struct store_put *req;
-    struct stage *stage;
+    struct file_stage *stage;
     struct file_path path;
     int dir; /* where it was put, to be synced */
     struct store_put_result *res;
@@ -472,7 +325,7 @@ put_key(struct file_store *fs, const struct store_put *req, struct store_put_res
     struct placing placing = { .req = req, .stage = &stage, .dir = -1, .res = res };
     int rc;
 
-    if (file_tree_check_root(fs, err) < 0 || stage_put(&stage, req, err) < 0)
+    if (file_tree_check_root(fs, err) < 0 || file_stage_put(&stage, req, err) < 0)
         return -1;
     file_name_of_key(req->key, &placing.path);
     rc = place(&placing, err);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#include "base/ulid.h"
 #include "s3/store.h"
 
 /*
@@ -37,7 +38,7 @@ struct file_store {
     int open_lock; /* held shared while the store is open */
     dev_t dev;
     ino_t ino;
-    bool sidecar_only; /* tests: as on a file system without extended attributes */
+    bool sidecar_only;     /* tests: as on a file system without extended attributes */
     pthread_mutex_t mutex; /* guards what follows */
     struct store_counters counters;
     ino_t durable[1024]; /* directories whose names are known to be on disk, by inode */
@@ -53,7 +54,13 @@ struct file_path {
 };
 void file_name_of_key(const char *key, struct file_path *out);
 
-enum file_name_kind { FILE_NAME_PLAIN, FILE_NAME_OBJECT, FILE_NAME_DIR, FILE_NAME_LONG, FILE_NAME_OURS };
+enum file_name_kind {
+    FILE_NAME_PLAIN,
+    FILE_NAME_OBJECT,
+    FILE_NAME_DIR,
+    FILE_NAME_LONG,
+    FILE_NAME_OURS
+};
 /* What a name in the store's directory is; *part is the (rest of the) component. */
 enum file_name_kind file_name_decode(const char *name, const char **part);
 /* The escaped form of a component, kind 'o' or 'd'. `out` holds FILE_LAST_MAX. */
@@ -63,11 +70,12 @@ void file_name_escape(const char *part, size_t len, char kind, char *out);
 
 /* Sets the mtime to now and keeps etag, content type and metadata with the file `fd` (not yet durable for the attribute:
  * the caller syncs fd; a sidecar is durable). */
-int file_meta_write(struct file_store *fs, int fd, const struct store_object *object, struct err *err) MUST_CHECK;
+int file_meta_write(struct file_store *fs, int fd, const struct store_object *object,
+                    struct err *err) MUST_CHECK;
 /* Fills `out` from the file. A foreign file that was touched in the last moments is waited for when `settle`, since its
  * ETag could not tell the next change apart; ERR_STORE_RACE when it does not come to rest. *st is renewed. */
-int file_meta_read(struct file_store *fs, int fd, bool settle, struct stat *st, struct store_object *out,
-                   struct err *err) MUST_CHECK;
+int file_meta_read(struct file_store *fs, int fd, bool settle, struct stat *st,
+                   struct store_object *out, struct err *err) MUST_CHECK;
 /* The ETag of a file that is not ours. `out` holds LIMIT_ETAG. */
 void file_meta_foreign_etag(const struct stat *st, char *out);
 /* Removes the sidecar of a file that is gone, if there is one. */
@@ -83,7 +91,10 @@ struct file_found {
     struct stat st;
     char name[LIMIT_NAME + 1]; /* in dir */
 };
-#define FILE_FOUND_INIT {.dir = -1, .fd = -1}
+#define FILE_FOUND_INIT     \
+    {                       \
+        .dir = -1, .fd = -1 \
+    }
 void file_found_release(struct file_found *found);
 #define scope_found scope(file_found_release) struct file_found
 
@@ -106,19 +117,41 @@ struct file_locks {
     int tree;
     int key;
 };
-#define FILE_LOCKS_INIT {.tree = -1, .key = -1}
+#define FILE_LOCKS_INIT       \
+    {                         \
+        .tree = -1, .key = -1 \
+    }
 /* Tree shared; with a key also that key's lock. */
-int file_lock_shared(struct file_store *fs, const char *key, int64_t deadline_ns, struct file_locks *locks,
-                     struct err *err) MUST_CHECK;
+int file_lock_shared(struct file_store *fs, const char *key, int64_t deadline_ns,
+                     struct file_locks *locks, struct err *err) MUST_CHECK;
 int file_lock_exclusive(struct file_store *fs, int64_t deadline_ns, struct file_locks *locks,
                         struct err *err) MUST_CHECK;
 void file_locks_release(struct file_locks *locks);
 #define scope_locks scope(file_locks_release) struct file_locks
 
 /* err from errno in the words of the store contract: never ERR_NOT_FOUND (INV-9). Answers -1. */
-int file_fail(struct err *err, int sys_errno, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int file_fail(struct err *err, int sys_errno, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* The same for an error that a helper of base made. Answers -1. */
 int file_fail_again(struct err *err, const char *what);
+
+/* ERR_STORE_TIMEOUT when the deadline (0: none) is over. */
+int file_check_time(const struct file_store *fs, int64_t deadline_ns, struct err *err) MUST_CHECK;
+
+/* ---- staging (s3/file_stage.c) ---- */
+
+/* A file in .hf~tmp, removed with its sidecar by the release unless `name` was cleared (it was renamed away). */
+struct file_stage {
+    struct file_store *fs;
+    int fd;
+    char name[ULID_SIZE];
+    char etag[LIMIT_ETAG];
+};
+void file_stage_release(struct file_stage *stage);
+#define scope_stage scope(file_stage_release) struct file_stage
+/* Writes and syncs body and metadata; makes the ETag, the MD5. */
+int file_stage_put(struct file_stage *stage, const struct store_put *req,
+                   struct err *err) MUST_CHECK;
 
 /* ---- listing (s3/file_list.c) ---- */
 int file_list(struct file_store *fs, const struct store_list *req, struct err *err) MUST_CHECK;

@@ -61,6 +61,14 @@ file_fail_again(struct err *err, const char *what)
     return err_wrap(err, "%s", what);
 }
 
+int
+file_check_time(const struct file_store *fs, int64_t deadline_ns, struct err *err)
+{
+    if (deadline_ns != 0 && clock_mono_ns() >= deadline_ns)
+        return err_set(err, ERR_STORE_TIMEOUT, "no time left in store '%s'", fs->dir);
+    return 0;
+}
+
 /* ---- walking ---- */
 
 /* Takes the next name out of a '/'-joined path. */

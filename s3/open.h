@@ -16,8 +16,10 @@ struct s3_credentials {
 typedef int s3_credentials_fn(void *arg, struct s3_credentials *out, struct err *err);
 
 struct store_open_args {
-    const char *url; /* mem: | file:///dir | s3://bucket[/prefix]?endpoint=&region=&style=path|virtual&provider= */
-    s3_credentials_fn *credentials; /* NULL: from the environment (AWS_ACCESS_KEY_ID, ...) and the profile files */
+    const char *
+        url; /* mem: | file:///dir | s3://bucket[/prefix]?endpoint=&region=&style=path|virtual&provider= */
+    s3_credentials_fn *
+        credentials; /* NULL: from the environment (AWS_ACCESS_KEY_ID, ...) and the profile files */
     void *credentials_arg;
     unsigned max_connections; /* 0: 16 */
 };

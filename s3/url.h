@@ -18,8 +18,8 @@ struct url_param {
 
 struct url {
     char *scheme; /* lower case */
-    char *host;   /* between "//" and the next slash, percent-decoded, with its ":port"; "" when there is none */
-    char *path;   /* percent-decoded, with its leading slash; "" when there is none */
+    char *host; /* between "//" and the next slash, percent-decoded, with its ":port"; "" when there is none */
+    char *path; /* percent-decoded, with its leading slash; "" when there is none */
     struct url_param param[URL_PARAMS];
     size_t params;
 };

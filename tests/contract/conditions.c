@@ -1,7 +1,7 @@
 /* Conditional writes, one at a time and in parallel (INV-3). */
 #include <pthread.h>
 
-#include "contract.h"
+#include "tests/contract/contract.h"
 
 /* Whether the store can; when it says that it cannot, the refusal is checked here. */
 static bool

@@ -31,25 +31,26 @@ struct contract_case {
     case_fn *run;
 };
 extern const struct contract_case object_cases[];
+extern const struct contract_case copy_cases[];
 extern const struct contract_case condition_cases[];
 extern const struct contract_case key_cases[];
 extern const struct contract_case list_cases[];
 extern const struct contract_case other_cases[];
 
 void fail_case(struct ctx *ctx, const char *file, int line, const char *what);
-#define CHECK(ctx, condition)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fail_case(ctx, __FILE__, __LINE__, #condition);                                        \
-            return;                                                                                \
-        }                                                                                          \
+#define CHECK(ctx, condition)                               \
+    do {                                                    \
+        if (!(condition)) {                                 \
+            fail_case(ctx, __FILE__, __LINE__, #condition); \
+            return;                                         \
+        }                                                   \
     } while (0)
-#define CHECK_ERROR(ctx, rc, wanted)                                                               \
-    do {                                                                                           \
-        if ((rc) != -1 || (ctx)->err.code != (wanted)) {                                           \
-            fail_case(ctx, __FILE__, __LINE__, #rc " gives " #wanted);                             \
-            return;                                                                                \
-        }                                                                                          \
+#define CHECK_ERROR(ctx, rc, wanted)                                   \
+    do {                                                               \
+        if ((rc) != -1 || (ctx)->err.code != (wanted)) {               \
+            fail_case(ctx, __FILE__, __LINE__, #rc " gives " #wanted); \
+            return;                                                    \
+        }                                                              \
     } while (0)
 #define TEXT(text) (text), strlen(text)
 
@@ -70,7 +71,8 @@ int get(struct ctx *ctx, const char *key);
 int get_range(struct ctx *ctx, const char *key, uint64_t off, uint64_t len, const char *if_match);
 int head(struct ctx *ctx, const char *key);
 int del(struct ctx *ctx, const char *key, const char *if_match);
-int copy(struct ctx *ctx, const char *from, const char *to, const char *if_match, const struct meta *meta);
+int copy(struct ctx *ctx, const char *from, const char *to, const char *if_match,
+         const struct meta *meta);
 /* Whether the object holds exactly these bytes. */
 bool holds(struct ctx *ctx, const char *key, const void *data, size_t len);
 bool is_absent(struct ctx *ctx, const char *key);
@@ -81,10 +83,10 @@ struct listing {
     unsigned count;
     unsigned prefixes;
 };
-int list(struct ctx *ctx, const char *prefix, const char *start_after, char delimiter, unsigned limit,
-         struct listing *out);
+int list(struct ctx *ctx, const char *prefix, const char *start_after, char delimiter,
+         unsigned limit, struct listing *out);
 /* list() and compare. */
-bool lists(struct ctx *ctx, const char *prefix, const char *start_after, char delimiter, unsigned limit,
-           const char *wanted);
+bool lists(struct ctx *ctx, const char *prefix, const char *start_after, char delimiter,
+           unsigned limit, const char *wanted);
 
 #endif

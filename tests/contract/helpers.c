@@ -1,4 +1,4 @@
-#include "contract.h"
+#include "tests/contract/contract.h"
 
 #include "base/ulid.h"
 

@@ -1,5 +1,5 @@
 /* Keys of every kind that a file name or a foreign client can bring. */
-#include "contract.h"
+#include "tests/contract/contract.h"
 
 /* Writes, reads, finds in the listing, copies and deletes under this key. */
 static void

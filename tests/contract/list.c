@@ -1,5 +1,5 @@
 /* Listings: order, prefixes, delimiter, pages. */
-#include "contract.h"
+#include "tests/contract/contract.h"
 
 static bool
 put_all(struct ctx *ctx, const char *const *keys)

@@ -9,12 +9,12 @@
 #include <stdio.h>
 
 #include "base/ulid.h"
-#include "contract.h"
 #include "s3/fault.h"
 #include "s3/open.h"
+#include "tests/contract/contract.h"
 
 static const struct contract_case *const groups[] = {
-    object_cases, condition_cases, key_cases, list_cases, other_cases,
+    object_cases, copy_cases, condition_cases, key_cases, list_cases, other_cases,
 };
 #define GROUP_COUNT (sizeof(groups) / sizeof(groups[0]))
 

@@ -1,6 +1,6 @@
 /* Arguments, deadlines, presigned URLs, counters, the probe. */
 #include "base/clock.h"
-#include "contract.h"
+#include "tests/contract/contract.h"
 
 static void
 bad_etags(struct ctx *ctx)
