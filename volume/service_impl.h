@@ -33,8 +33,6 @@ struct inode {
     unsigned writers;
     bool fetching;            /* one thread brings bytes; others wait on `fetched` */
     bool dirty_size;          /* written since the last row update */
-    bool loser;               /* orphaned by a lost conflict: its later bytes belong to `conflict_id` */
-    char conflict_id[ULID_SIZE];
     int told_error;           /* errno that FLUSH or FSYNC still has to tell, 0: none */
 };
 
@@ -142,6 +140,8 @@ int node_drop_contents(struct index_tx *tx, int64_t node, int64_t keep, struct d
 /* Times of a folder whose entries changed. */
 int node_touch_dir(struct index_tx *tx, int64_t dir, struct err *err) MUST_CHECK;
 /* Makes the marker of a folder wanted. */
+/* A content row for what has no content file: a folder's marker or a symlink's target; sets node->content. */
+int node_stage_inline(struct index_tx *tx, struct index_node *node, struct err *err) MUST_CHECK;
 int node_want_marker(struct index_tx *tx, struct index_node *dir, struct err *err) MUST_CHECK;
 int answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_attr *attr,
                   struct err *err) MUST_CHECK;
@@ -202,6 +202,12 @@ int view_apply(struct volume_service *service, struct index_tx *tx, const char *
                const struct sync_effect *effect, const struct object_attrs *attrs, struct drop_list *drop,
                struct err *err) MUST_CHECK;
 
+/* The bytes of a node become a conflict's: pinned, detached from the node, queued for .holdfast/conflicts/. `reason` is
+ * "conflict", "deleted" or "torn". */
+int view_keep_loser(struct volume_service *service, struct index_tx *tx, const struct index_node *node,
+                    const struct index_content *content, const char *reason, const struct sync_have *theirs,
+                    struct err *err) MUST_CHECK;
+
 /* sync.c */
 int sync_engine_open(struct volume_service *service, struct err *err) MUST_CHECK;
 int sync_engine_start(struct volume_service *service, struct err *err) MUST_CHECK;
@@ -213,6 +219,7 @@ bool sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_n
 
 /* lease.c */
 int lease_keeper_open(struct volume_service *service, struct err *err) MUST_CHECK;
+int lease_keeper_start(struct volume_service *service, struct err *err) MUST_CHECK;
 void lease_keeper_close(struct volume_service *service);
 bool lease_keeper_held(struct volume_service *service, const struct index_volume *volume, uint64_t *epoch);
 

@@ -1,0 +1,352 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "base/scope.h"
+#include "volume/service_impl.h"
+
+/* Volumes: made, listed, changed, forgotten. Their settings also lie in the bucket, so that a rebuild finds them. */
+
+#define DEFAULT_HISTORY (30ll * 24 * 3600 * NS_PER_S)
+
+/* ---- the document in the bucket ---- */
+
+static int
+settings_print(const struct index_volume *volume, struct buf *out, struct err *err)
+{
+    scope_json *doc = json_pack("{s:i, s:s, s:s, s:b, s:b, s:I, s:I}", "format", 1, "name", volume->name, "prefix",
+                                volume->prefix, "read_only", (int)volume->read_only, "sync_close",
+                                (int)volume->sync_close, "quota", (json_int_t)volume->quota, "history_seconds",
+                                (json_int_t)(volume->history_ns / NS_PER_S));
+    if (doc == NULL)
+        return err_nomem(err);
+    return json_print(doc, out, err);
+}
+
+static int
+settings_put(struct volume_service *service, const struct index_volume *volume, bool fresh, struct err *err)
+{
+    char key[LIMIT_KEY];
+    scope_buf text;
+    struct store_put_result result;
+    struct store_object object;
+    struct store_cond cond = {.kind = STORE_COND_ABSENT};
+    buf_init(&text, 65536);
+    snprintf(key, sizeof(key), ".holdfast/volumes/%s.json", volume->name);
+    if (settings_print(volume, &text, err) != 0)
+        return -1;
+    store_object_init(&object);
+    struct err local = ERR_INIT;
+    if (store_head(service->store, key, 0, &object, &local) == 0) {
+        cond.kind = STORE_COND_MATCH;
+        cond.etag = object.etag;
+    } else if (local.code != ERR_NOT_FOUND) {
+        store_object_release(&object);
+        *err = local;
+        return -1;
+    }
+    (void)fresh;
+    if (service->store->caps.put_if_match != STORE_YES || service->store->caps.put_if_absent != STORE_YES)
+        cond.kind = STORE_COND_NONE;
+    int rc = store_put_small(service->store, key, text.data, text.len, cond, &result, err);
+    store_object_release(&object);
+    return rc;
+}
+
+/* ---- create ---- */
+
+struct create_call {
+    struct volume_service *service;
+    struct index_volume row;
+    bool made;
+};
+
+struct overlap_call {
+    const struct index_volume *mine;
+    struct err *err;
+};
+
+static bool
+overlaps(const char *a, const char *b)
+{
+    size_t shorter = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
+    return memcmp(a, b, shorter) == 0;
+}
+
+static int
+check_overlap(void *arg, const struct index_volume *other, struct err *err)
+{
+    const struct index_volume *mine = arg;
+    if (strcmp(other->name, mine->name) == 0)
+        return err_set(err, ERR_EXISTS, "volume '%s' exists", mine->name);
+    if (overlaps(other->prefix, mine->prefix))
+        return err_set(err, ERR_INVAL, "prefix '%s' overlaps with '%s' of volume '%s': choose another with --prefix",
+                       mine->prefix, other->prefix, other->name);
+    return 0;
+}
+
+static int
+create_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct create_call *call = arg;
+    struct index_node root = {.kind = INDEX_DIR, .mode = S_IFDIR | 0755};
+    if (index_volume_each(tx, check_overlap, &call->row, err) != 0 || index_volume_insert(tx, &call->row, err) != 0)
+        return -1;
+    root.volume = call->row.id;
+    root.mtime_ns = root.ctime_ns = call->row.created_ns;
+    root.uid = (uint32_t)getuid();
+    root.gid = (uint32_t)getgid();
+    root.mode = S_IFDIR | 0777;
+    if (ulid_new(root.ulid, err) != 0 || index_node_insert(tx, &root, err) != 0)
+        return -1;
+    call->row.root = root.id;
+    return index_volume_update(tx, &call->row, err);
+}
+
+static int
+uncreate_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct create_call *call = arg;
+    return index_volume_delete(tx, call->row.id, err);
+}
+
+static int
+check_prefix(const char *prefix, struct err *err)
+{
+    size_t len = strlen(prefix);
+    if (len == 0)
+        return 0;
+    if (len > LIMIT_KEY / 2)
+        return err_set(err, ERR_NAME_TOO_LONG, "the prefix is longer than %d bytes", LIMIT_KEY / 2);
+    if (prefix[len - 1] != '/')
+        return err_set(err, ERR_INVAL, "prefix '%s' has to end in '/'", prefix);
+    if (strncmp(prefix, ".holdfast/", 10) == 0)
+        return err_set(err, ERR_INVAL, "the prefix '.holdfast/' is taken by Holdfast itself");
+    if (path_check(prefix, len - 1, err) != 0)
+        return err_wrap(err, "prefix '%s'", prefix);
+    return 0;
+}
+
+static int
+info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_info *out, struct err *err);
+
+struct info_call {
+    const char *name;
+    struct volume_info *out;
+};
+
+static int
+find_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct info_call *call = arg;
+    struct index_volume row;
+    if (index_volume_find(tx, call->name, &row, err) != 0)
+        return err->code == ERR_NOT_FOUND
+                   ? err_set(err, ERR_NOT_FOUND, "no volume '%s': make it with holdfast volume create %s", call->name,
+                             call->name)
+                   : -1;
+    return info_fill(tx, &row, call->out, err);
+}
+
+int
+volume_find(struct volume_service *service, const char *name, struct volume_info *out, struct err *err)
+{
+    struct info_call call = {.name = name, .out = out};
+    return index_read(service->index, find_tx, &call, err);
+}
+
+int
+volume_create(struct volume_service *service, const struct volume_settings *settings, struct volume_info *out,
+              struct err *err)
+{
+    struct create_call call = {.service = service};
+    struct index_volume *row = &call.row;
+    if (path_check_volume(settings->name, err) != 0)
+        return -1;
+    snprintf(row->name, sizeof(row->name), "%s", settings->name);
+    if (settings->prefix == NULL)
+        snprintf(row->prefix, sizeof(row->prefix), "%s/", settings->name);
+    else if (strlen(settings->prefix) < sizeof(row->prefix))
+        snprintf(row->prefix, sizeof(row->prefix), "%s", settings->prefix);
+    if (check_prefix(settings->prefix == NULL ? row->prefix : settings->prefix, err) != 0)
+        return -1;
+    row->read_only = settings->read_only;
+    row->sync_close = settings->sync_close;
+    row->quota = settings->quota;
+    row->history_ns = settings->history_ns > 0 ? settings->history_ns : DEFAULT_HISTORY;
+    row->created_ns = clock_wall_ns();
+    if (index_write(service->index, INDEX_FULL, create_tx, &call, err) != 0)
+        return -1;
+    if (settings_put(service, row, true, err) != 0) {
+        /* Nothing half-made stays: a volume that a rebuild could not find is no volume. */
+        struct err ignored = ERR_INIT;
+        if (index_write(service->index, INDEX_FULL, uncreate_tx, &call, &ignored) != 0)
+            log_error(volume, "cannot take back volume '%s': %s", row->name, ignored.msg);
+        return err_wrap(err, "cannot write the settings of volume '%s' to the bucket", row->name);
+    }
+    return volume_find(service, row->name, out, err);
+}
+
+/* ---- list, show ---- */
+
+struct count_call {
+    uint64_t count;
+};
+
+static int
+count_conflict(void *arg, const struct index_conflict *row, struct err *err)
+{
+    struct count_call *call = arg;
+    (void)row;
+    (void)err;
+    call->count++;
+    return 0;
+}
+
+static int
+info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_info *out, struct err *err)
+{
+    struct count_call conflicts = {0};
+    memset(out, 0, sizeof(*out));
+    out->id = row->id;
+    snprintf(out->name, sizeof(out->name), "%s", row->name);
+    snprintf(out->prefix, sizeof(out->prefix), "%s", row->prefix);
+    out->read_only = row->read_only;
+    out->sync_close = row->sync_close;
+    out->quota = row->quota;
+    out->history_ns = row->history_ns;
+    out->created_ns = row->created_ns;
+    out->root = row->root;
+    if (index_node_usage(tx, row->id, &out->files, &out->bytes, err) != 0 ||
+        index_content_unsynced(tx, row->id, &out->unsynced_files, &out->unsynced_bytes, err) != 0 ||
+        index_intent_count(tx, row->id, &out->pending_keys, err) != 0 ||
+        index_conflict_each(tx, row->id, count_conflict, &conflicts, err) != 0)
+        return -1;
+    out->conflicts = conflicts.count;
+    return 0;
+}
+
+struct each_call {
+    struct index_tx *tx;
+    struct volume_info *info;
+    size_t count, cap;
+};
+
+static int
+collect_volume(void *arg, const struct index_volume *row, struct err *err)
+{
+    struct each_call *call = arg;
+    if (call->count == call->cap) {
+        size_t cap = call->cap == 0 ? 16 : call->cap * 2;
+        struct volume_info *grown = reallocarray(call->info, cap, sizeof(*grown));
+        if (grown == NULL)
+            return err_nomem(err);
+        call->info = grown;
+        call->cap = cap;
+    }
+    return info_fill(call->tx, row, &call->info[call->count++], err);
+}
+
+static int
+each_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct each_call *call = arg;
+    call->tx = tx;
+    return index_volume_each(tx, collect_volume, call, err);
+}
+
+int
+volume_each(struct volume_service *service, volume_info_fn *fn, void *arg, struct err *err)
+{
+    struct each_call call = {0};
+    int rc = index_read(service->index, each_tx, &call, err);
+    for (size_t i = 0; rc == 0 && i < call.count; i++)
+        rc = fn(arg, &call.info[i], err);
+    free(call.info);
+    return rc;
+}
+
+/* ---- set, delete ---- */
+
+struct set_call {
+    const struct volume_settings *settings;
+    const char *name;
+    struct index_volume row, before;
+    bool force;
+    struct drop_list drop;
+};
+
+static int
+set_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct set_call *call = arg;
+    if (index_volume_find(tx, call->name, &call->row, err) != 0)
+        return -1;
+    call->row.read_only = call->settings->read_only;
+    call->row.sync_close = call->settings->sync_close;
+    call->row.quota = call->settings->quota;
+    if (call->settings->history_ns > 0)
+        call->row.history_ns = call->settings->history_ns;
+    return index_volume_update(tx, &call->row, err);
+}
+
+int
+volume_set(struct volume_service *service, const char *name, const struct volume_settings *settings, struct err *err)
+{
+    struct set_call call = {.settings = settings, .name = name};
+    if (index_write(service->index, INDEX_FULL, set_tx, &call, err) != 0)
+        return -1;
+    return settings_put(service, &call.row, false, err);
+}
+
+struct volume_contents {
+    int64_t volume;
+    struct drop_list *drop;
+};
+
+static int
+collect_contents(void *arg, const struct index_content *row, struct err *err)
+{
+    struct volume_contents *call = arg;
+    return row->volume == call->volume ? drop_add(call->drop, row->id, err) : 0;
+}
+
+static int
+delete_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct set_call *call = arg;
+    uint64_t count = 0, bytes = 0, keys = 0;
+    if (index_volume_find(tx, call->name, &call->row, err) != 0 ||
+        index_content_unsynced(tx, call->row.id, &count, &bytes, err) != 0 ||
+        index_intent_count(tx, call->row.id, &keys, err) != 0)
+        return -1;
+    if (!call->force && (count > 0 || keys > 0))
+        return err_set(err, ERR_BUSY, "volume '%s' has %llu changes that are not in the bucket: flush it first",
+                       call->name, (unsigned long long)(keys > count ? keys : count));
+    struct volume_contents contents = {.volume = call->row.id, .drop = &call->drop};
+    if (index_content_each(tx, collect_contents, &contents, err) != 0)
+        return -1;
+    return index_volume_delete(tx, call->row.id, err);
+}
+
+int
+volume_delete(struct volume_service *service, const char *name, bool force, struct err *err)
+{
+    struct set_call call = {.name = name, .force = force};
+    char key[LIMIT_KEY];
+    enum store_outcome outcome;
+    int rc = index_write(service->index, INDEX_FULL, delete_tx, &call, err);
+    if (rc == 0)
+        drop_run(service, &call.drop);
+    free(call.drop.number);
+    if (rc != 0)
+        return -1;
+    snprintf(key, sizeof(key), ".holdfast/volumes/%s.json", name);
+    struct store_delete req = {.key = key};
+    struct err local = ERR_INIT;
+    if (store_delete(service->store, &req, &outcome, &local) != 0 && local.code != ERR_NOT_FOUND)
+        log_warn(volume, "the settings of volume '%s' stay in the bucket: %s", name, local.msg);
+    return 0;
+}

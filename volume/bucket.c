@@ -1,0 +1,553 @@
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/path.h"
+#include "base/scope.h"
+#include "volume/service_impl.h"
+
+/* What others put into the bucket: listings and HEADs merged into the index (docs/mechanisms.md section 8). */
+
+#define SYMLINK_MODE(mode) (((mode) & S_IFMT) == S_IFLNK)
+
+/* ---- one object ---- */
+
+struct observe_call {
+    struct volume_service *service;
+    int64_t volume;
+    const char *key;
+    struct observed seen;
+    struct object_attrs attrs;
+    bool has_attrs;
+    uint64_t sequence;   /* judge only rows unchanged since; 0: any */
+    struct drop_list drop;
+};
+
+static int
+observe_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct observe_call *call = arg;
+    struct key_view *kv = malloc(sizeof(*kv));
+    struct sync_effect effect;
+    if (kv == NULL)
+        return err_nomem(err);
+    int rc = view_build(call->service, tx, call->volume, call->key, kv, err);
+    if (rc == 0) {
+        sync_observe(&kv->view, &call->seen, &effect);
+        if (effect.bits != 0)
+            rc = view_apply(call->service, tx, call->key, kv, &effect, call->has_attrs ? &call->attrs : NULL,
+                            &call->drop, err);
+        /* Where the tree is dirty the engine makes the conflict. */
+        if (rc == 0 && (effect.bits & SYNC_SET_HAVE) != 0 && kv->view.want.dirty)
+            rc = key_want_sync(tx, call->volume, call->key, 0, err);
+    }
+    free(kv);
+    return rc;
+}
+
+static int
+observe_commit(struct observe_call *call, struct err *err)
+{
+    int rc = index_write(call->service->index, INDEX_NORMAL, observe_tx, call, err);
+    if (rc == 0)
+        drop_run(call->service, &call->drop);
+    free(call->drop.number);
+    call->drop = (struct drop_list){0};
+    return rc;
+}
+
+int
+bucket_observe_key(struct volume_service *service, int64_t volume, const char *key, struct err *err)
+{
+    struct observe_call call = {.service = service, .volume = volume, .key = key};
+    struct store_object object;
+    struct err local = ERR_INIT;
+    store_object_init(&object);
+    int rc = store_head(service->store, key, 0, &object, &local);
+    bool absent = rc != 0 && local.code == ERR_NOT_FOUND;
+    service_store_seen(service, rc == 0 || absent ? NULL : &local);
+    if (rc == 0) {
+        object_read(&object, &call.seen, &call.attrs);
+        call.has_attrs = true;
+    }
+    store_object_release(&object);
+    if (rc != 0 && !absent) {
+        *err = local;
+        return -1;
+    }
+    rc = observe_commit(&call, err);
+    sync_kick(service);
+    return rc;
+}
+
+/* ---- completing a node that only a listing showed ---- */
+
+struct complete_call {
+    int64_t node;
+    struct index_node row;
+    struct observed seen;
+    struct object_attrs attrs;
+    char target[LIMIT_SYMLINK + 1];
+    bool symlink;
+    bool stale;
+};
+
+static int
+node_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct complete_call *call = arg;
+    return index_node_get(tx, call->node, &call->row, err);
+}
+
+static void
+complete_mode(struct index_node *row, const struct complete_call *call)
+{
+    const struct object_attrs *attrs = &call->attrs;
+    if (attrs->has_owner) {
+        row->uid = attrs->uid;
+        row->gid = attrs->gid;
+    }
+    row->mtime_ns = attrs->mtime_ns;
+    row->ctime_ns = attrs->mtime_ns;
+    if (call->symlink) {
+        row->kind = INDEX_SYMLINK;
+        row->mode = S_IFLNK | 0777;
+        snprintf(row->target, sizeof(row->target), "%s", call->target);
+        return;
+    }
+    uint32_t type = row->kind == INDEX_DIR ? S_IFDIR : S_IFREG;
+    if (attrs->has_mode)
+        row->mode = type | (attrs->mode & 07777);
+}
+
+static int
+complete_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct complete_call *call = arg;
+    struct index_node row;
+    struct index_key key;
+    if (index_node_get(tx, call->node, &row, err) != 0)
+        return -1;
+    call->stale = strcmp(row.etag, call->seen.etag) != 0 || strcmp(row.key, call->row.key) != 0;
+    if (call->stale || (row.flags & INDEX_NODE_META_UNKNOWN) == 0)
+        return 0;
+    row.flags &= ~(unsigned)INDEX_NODE_META_UNKNOWN;
+    complete_mode(&row, call);
+    if (row.version[0] == '\0' && identity_believed(&call->seen, NULL)) {
+        snprintf(row.version, sizeof(row.version), "%s", call->seen.version);
+        if (index_key_get(tx, row.key, &key, err) != 0)
+            return -1;
+        snprintf(key.version, sizeof(key.version), "%s", call->seen.version);
+        if (index_key_put(tx, &key, err) != 0)
+            return -1;
+    }
+    return index_node_update(tx, &row, err);
+}
+
+static int
+read_target(struct volume_service *service, struct complete_call *call, struct err *err)
+{
+    scope_free char *data = NULL;
+    size_t len;
+    struct store_object object;
+    store_object_init(&object);
+    int rc = store_get_small(service->store, call->row.key, LIMIT_SYMLINK, &data, &len, &object, err);
+    store_object_release(&object);
+    if (rc != 0)
+        return -1;
+    if (len == 0 || memchr(data, '\0', len) != NULL)
+        return 0; /* not a link after all: shown as the plain file it is */
+    snprintf(call->target, sizeof(call->target), "%s", data);
+    call->symlink = true;
+    return 0;
+}
+
+int
+bucket_complete_node(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, struct err *err)
+{
+    struct complete_call call = {.node = node};
+    struct store_object object;
+    if (index_read(service->index, node_tx, &call, err) != 0)
+        return -1;
+    if ((call.row.flags & INDEX_NODE_META_UNKNOWN) == 0 || call.row.key[0] == '\0')
+        return 0;
+    store_object_init(&object);
+    int rc = store_head(service->store, call.row.key, service_deadline(ctx), &object, err);
+    if (rc == 0)
+        object_read(&object, &call.seen, &call.attrs);
+    store_object_release(&object);
+    service_store_seen(service, rc == 0 || err->code == ERR_NOT_FOUND ? NULL : err);
+    if (rc != 0 && err->code == ERR_NOT_FOUND) {
+        struct err local = ERR_INIT;
+        if (bucket_observe_key(service, call.row.volume, call.row.key, &local) != 0)
+            *err = local;
+        return -1;
+    }
+    if (rc != 0)
+        return -1;
+    if (call.row.kind == INDEX_FILE && call.attrs.has_mode && SYMLINK_MODE(call.attrs.mode) &&
+        read_target(service, &call, err) != 0)
+        return -1;
+    if (index_write(service->index, INDEX_NORMAL, complete_tx, &call, err) != 0)
+        return -1;
+    return call.stale ? bucket_observe_key(service, call.row.volume, call.row.key, err) : 0;
+}
+
+/* ---- a folder ---- */
+
+struct seen_entry {
+    char *key;
+    uint64_t size;
+    int64_t mtime_ns;
+    bool is_prefix;
+    char etag[LIMIT_ETAG];
+};
+
+struct listing {
+    struct seen_entry *entry;
+    size_t count, cap;
+};
+
+static void
+listing_release(struct listing *listing)
+{
+    for (size_t i = 0; i < listing->count; i++)
+        free(listing->entry[i].key);
+    free(listing->entry);
+}
+
+static int
+listing_add(void *arg, const struct store_list_entry *entry, struct err *err)
+{
+    struct listing *listing = arg;
+    if (listing->count == listing->cap) {
+        size_t cap = listing->cap == 0 ? 64 : listing->cap * 2;
+        struct seen_entry *grown = reallocarray(listing->entry, cap, sizeof(*grown));
+        if (grown == NULL)
+            return err_nomem(err);
+        listing->entry = grown;
+        listing->cap = cap;
+    }
+    struct seen_entry *seen = &listing->entry[listing->count];
+    memset(seen, 0, sizeof(*seen));
+    seen->key = strdup(entry->key);
+    if (seen->key == NULL)
+        return err_nomem(err);
+    seen->size = entry->size;
+    seen->mtime_ns = entry->last_modified_ns;
+    seen->is_prefix = entry->is_prefix;
+    if (entry->etag != NULL)
+        snprintf(seen->etag, sizeof(seen->etag), "%s", entry->etag);
+    listing->count++;
+    return 0;
+}
+
+struct dir_call {
+    struct volume_service *service;
+    int64_t dir;
+    struct index_node node;
+    struct index_volume volume;
+    char prefix[LIMIT_KEY + 2];
+    uint64_t sequence;
+    struct listing listing;
+    size_t from, to;          /* the part merged in one transaction */
+    struct drop_list drop;
+    /* keys that were there and were not listed */
+    struct listing missing;
+    char after[LIMIT_KEY + 1];
+    unsigned seen;
+};
+
+static int
+dir_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct dir_call *call = arg;
+    char path[LIMIT_PATH + 1];
+    if (index_node_get(tx, call->dir, &call->node, err) != 0 ||
+        index_volume_get(tx, call->node.volume, &call->volume, err) != 0 ||
+        index_node_path(tx, call->dir, path, sizeof(path), err) != 0)
+        return -1;
+    call->sequence = index_sequence(tx);
+    return key_of_path(&call->volume, path, true, call->prefix, err);
+}
+
+/* A common prefix: a folder that exists because something lies below it. */
+static int
+merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry, struct err *err)
+{
+    const char *name = entry->key + strlen(call->prefix);
+    size_t len = strlen(name);
+    struct index_node node;
+    struct err local = ERR_INIT;
+    struct volume_ctx nobody = {.actor = "bucket"};
+    struct volume_name at = {.parent = call->dir, .name = name, .len = len > 0 ? len - 1 : 0};
+    if (call->prefix[0] == '\0' && strcmp(entry->key, ".holdfast/") == 0)
+        return 0;
+    if (path_check_name(at.name, at.len, &local) != 0) {
+        log_warn(volume, "keys below '%s' cannot be names on Linux: %s", entry->key, local.msg);
+        return 0;
+    }
+    if (index_node_child(tx, call->dir, at.name, at.len, &node, &local) == 0)
+        return 0;
+    if (local.code != ERR_NOT_FOUND) {
+        *err = local;
+        return -1;
+    }
+    if (node_make(tx, &nobody, &at, INDEX_DIR, S_IFDIR | 0755, &node, err) != 0)
+        return -1;
+    node.uid = call->node.uid;
+    node.gid = call->node.gid;
+    node.listed_ns = 0;
+    node.mtime_ns = node.ctime_ns = call->node.mtime_ns;
+    event_emit(call->service, VOLUME_EVENT_CREATED, &node, 0);
+    return index_node_update(tx, &node, err);
+}
+
+static int
+merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry, struct err *err)
+{
+    struct index_key row;
+    struct err missing = ERR_INIT;
+    if (index_key_get(tx, entry->key, &row, &missing) == 0) {
+        if (strcmp(row.etag, entry->etag) == 0)
+            return 0;
+        if (row.sequence > call->sequence)
+            return 0; /* changed here since the listing began */
+    } else if (missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    struct key_view *kv = malloc(sizeof(*kv));
+    if (kv == NULL)
+        return err_nomem(err);
+    struct observed seen = {.present = true, .size = entry->size};
+    snprintf(seen.etag, sizeof(seen.etag), "%s", entry->etag);
+    struct object_attrs attrs = {.mtime_ns = entry->mtime_ns};
+    struct sync_effect effect = {.bits = 0};
+    int rc = view_build(call->service, tx, call->node.volume, entry->key, kv, err);
+    if (rc == 0 && (kv->view.want.present || kv->view.have.present) && kv->view.attempt.op == SYNC_OP_NONE) {
+        /* Something of ours is there or wanted: a HEAD tells more than a listing, the engine does it. */
+        free(kv);
+        return listing_add(&call->missing, &(struct store_list_entry){.key = entry->key}, err);
+    }
+    if (rc == 0)
+        sync_observe(&kv->view, &seen, &effect);
+    if (rc == 0 && effect.bits != 0)
+        rc = view_apply(call->service, tx, entry->key, kv, &effect, &attrs, &call->drop, err);
+    free(kv);
+    return rc;
+}
+
+static int
+merge_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct dir_call *call = arg;
+    for (size_t i = call->from; i < call->to; i++) {
+        const struct seen_entry *entry = &call->listing.entry[i];
+        int rc = entry->is_prefix ? merge_prefix(tx, call, entry, err) : merge_object(tx, call, entry, err);
+        if (rc != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool
+was_listed(const struct listing *listing, const char *key)
+{
+    size_t low = 0, high = listing->count;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        int order = strcmp(listing->entry[mid].key, key);
+        if (order == 0)
+            return true;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return false;
+}
+
+static int
+find_missing(void *arg, const struct index_key *row, struct err *err)
+{
+    struct dir_call *call = arg;
+    const char *rest = row->key + strlen(call->prefix);
+    const char *slash = strchr(rest, '/');
+    call->seen++;
+    snprintf(call->after, sizeof(call->after), "%s", row->key);
+    if (slash != NULL) {
+        /* Below a sub-folder: jump behind all of it. */
+        size_t len = (size_t)(slash - row->key) + 1;
+        if (len + 1 < sizeof(call->after)) {
+            memcpy(call->after, row->key, len);
+            call->after[len] = '\xff';
+            call->after[len + 1] = '\0';
+        }
+        return 0;
+    }
+    if (row->sequence > call->sequence || was_listed(&call->listing, row->key))
+        return 0;
+    return listing_add(&call->missing, &(struct store_list_entry){.key = row->key}, err);
+}
+
+static int
+missing_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct dir_call *call = arg;
+    call->after[0] = '\0';
+    do {
+        call->seen = 0;
+        if (index_key_range(tx, call->prefix, call->after, 64, find_missing, call, err) != 0)
+            return -1;
+    } while (call->seen > 0);
+    return 0;
+}
+
+static int
+listed_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct dir_call *call = arg;
+    struct index_node node;
+    if (index_node_get(tx, call->dir, &node, err) != 0)
+        return -1;
+    node.listed_ns = clock_wall_ns();
+    return index_node_update(tx, &node, err);
+}
+
+#define MERGE_BATCH 512u
+
+static int
+merge_all(struct dir_call *call, struct err *err)
+{
+    struct volume_service *service = call->service;
+    int rc = 0;
+    for (call->from = 0; rc == 0 && call->from < call->listing.count; call->from = call->to) {
+        call->to = call->from + MERGE_BATCH < call->listing.count ? call->from + MERGE_BATCH : call->listing.count;
+        rc = index_write(service->index, INDEX_NORMAL, merge_tx, call, err);
+        if (rc == 0)
+            drop_run(service, &call->drop);
+    }
+    free(call->drop.number);
+    if (rc == 0)
+        rc = index_read(service->index, missing_tx, call, err);
+    /* "Absent" is confirmed by a HEAD, each. */
+    for (size_t i = 0; rc == 0 && i < call->missing.count; i++)
+        rc = bucket_observe_key(service, call->node.volume, call->missing.entry[i].key, err);
+    if (rc == 0)
+        rc = index_write(service->index, INDEX_NORMAL, listed_tx, call, err);
+    return rc;
+}
+
+int
+bucket_list_dir(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir, struct err *err)
+{
+    struct dir_call call = {.service = service, .dir = dir};
+    if (index_read(service->index, dir_tx, &call, err) != 0)
+        return -1;
+    struct store_list list = {.prefix = call.prefix,
+                              .delimiter = '/',
+                              .fn = listing_add,
+                              .arg = &call.listing,
+                              .deadline_ns = service_deadline(ctx)};
+    int rc = store_list(service->store, &list, err);
+    service_store_seen(service, rc == 0 ? NULL : err);
+    if (rc != 0)
+        (void)err_wrap(err, "cannot list '%s'", call.prefix);
+    if (rc == 0)
+        rc = merge_all(&call, err);
+    listing_release(&call.listing);
+    listing_release(&call.missing);
+    return rc;
+}
+
+/* ---- refreshing in the background ---- */
+
+#define REFRESH_MAX 256u
+
+struct lister {
+    pthread_mutex_t lock;
+    int64_t dir[REFRESH_MAX]; /* queued or running */
+    size_t count;
+    struct pool *pool;
+};
+
+struct refresh_job {
+    struct volume_service *service;
+    int64_t dir;
+};
+
+static void
+refresh_done(struct lister *lister, int64_t dir)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&lister->lock);
+    for (size_t i = 0; i < lister->count; i++)
+        if (lister->dir[i] == dir) {
+            lister->dir[i] = lister->dir[--lister->count];
+            return;
+        }
+}
+
+static void
+refresh_run(void *arg)
+{
+    struct refresh_job *job = arg;
+    struct volume_ctx ctx = {.actor = "bucket"};
+    struct err err = ERR_INIT;
+    if (!atomic_load(&job->service->stopping) && bucket_list_dir(job->service, &ctx, job->dir, &err) != 0 &&
+        err.code != ERR_NOT_FOUND)
+        log_debug(volume, "cannot refresh folder %lld: %s", (long long)job->dir, err.msg);
+    refresh_done(job->service->lister, job->dir);
+    free(job);
+}
+
+void
+bucket_refresh_dir(struct volume_service *service, int64_t dir)
+{
+    struct lister *lister = service->lister;
+    struct refresh_job *job = NULL;
+    struct err ignored = ERR_INIT;
+    if (lister == NULL || lister->pool == NULL)
+        return;
+    pthread_mutex_lock(&lister->lock);
+    bool known = lister->count == REFRESH_MAX;
+    for (size_t i = 0; i < lister->count; i++)
+        known |= lister->dir[i] == dir;
+    if (!known && (job = calloc(1, sizeof(*job))) != NULL)
+        lister->dir[lister->count++] = dir;
+    pthread_mutex_unlock(&lister->lock);
+    if (job == NULL)
+        return;
+    job->service = service;
+    job->dir = dir;
+    if (pool_submit(lister->pool, refresh_run, NULL, job, &ignored) != 0) {
+        refresh_done(lister, dir);
+        free(job);
+    }
+}
+
+int
+lister_open(struct volume_service *service, struct err *err)
+{
+    struct lister *lister = calloc(1, sizeof(*lister));
+    if (lister == NULL)
+        return err_nomem(err);
+    pthread_mutex_init(&lister->lock, NULL);
+    service->lister = lister;
+    lister->pool = pool_new("hf-list", 2, REFRESH_MAX, err);
+    return lister->pool == NULL ? -1 : 0;
+}
+
+void
+lister_close(struct volume_service *service)
+{
+    struct lister *lister = service->lister;
+    if (lister == NULL)
+        return;
+    if (lister->pool != NULL) {
+        pool_drain(lister->pool);
+        pool_free(lister->pool);
+    }
+    pthread_mutex_destroy(&lister->lock);
+    free(lister);
+    service->lister = NULL;
+}

@@ -1,0 +1,743 @@
+#include <assert.h>
+#include <errno.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/scope.h"
+#include "volume/service_impl.h"
+
+/* The bytes behind an inode: which content file, in which state, and what must be fetched first (docs/mechanisms.md
+ * section 2). Everything here runs with inode->lock held; store I/O drops it (INV-8). */
+
+/* A CLEAN file up to this size is copied for a writer; a larger one is changed in place. */
+#define COPY_LIMIT (1u << 20)
+/* How much one GET of a large file brings. */
+#define FETCH_SPAN (4u << 20)
+
+struct content_call {
+    struct volume_service *service;
+    struct inode *inode;
+    struct index_node node;
+    struct index_content content;
+    bool has_content;
+    bool attempt_sent;
+    /* changes */
+    enum content_open how;
+    bool truncate;
+    uint64_t open_fh;
+    int64_t connection;
+    const char *actor, *run;
+    struct cache_meta meta;
+    struct drop_list drop;
+    struct stat st;
+    bool made_fresh;
+};
+
+struct frozen_call {
+    struct index_content *out;
+    bool found;
+};
+
+static int
+pick_frozen(void *arg, const struct index_content *row, struct err *err)
+{
+    struct frozen_call *call = arg;
+    (void)err;
+    if (!call->found && row->state == CONTENT_FROZEN) {
+        *call->out = *row;
+        call->found = true;
+    }
+    return 0;
+}
+
+int
+content_frozen_of(struct index_tx *tx, int64_t node, struct index_content *out, struct err *err)
+{
+    struct frozen_call call = {.out = out};
+    if (index_content_of_node(tx, node, pick_frozen, &call, err) != 0)
+        return -1;
+    return call.found ? 0 : err_set(err, ERR_NOT_FOUND, "no frozen content");
+}
+
+void
+content_meta_fill(struct index_tx *tx, const struct index_node *node, const struct index_content *content,
+                  struct cache_meta *out)
+{
+    struct index_volume volume;
+    struct err ignored = ERR_INIT;
+    memset(out, 0, sizeof(*out));
+    if (index_volume_get(tx, node->volume, &volume, &ignored) == 0)
+        snprintf(out->volume, sizeof(out->volume), "%s", volume.name);
+    if (index_node_path(tx, node->id, out->path, sizeof(out->path), &ignored) != 0)
+        out->path[0] = '\0';
+    snprintf(out->node, sizeof(out->node), "%s", node->ulid);
+    snprintf(out->version, sizeof(out->version), "%s", content->version);
+    snprintf(out->base_version, sizeof(out->base_version), "%s", content->base_version);
+    snprintf(out->base_etag, sizeof(out->base_etag), "%s", content->base_etag);
+    snprintf(out->sha256, sizeof(out->sha256), "%s", content->sha256);
+    snprintf(out->run, sizeof(out->run), "%s", content->run);
+    snprintf(out->actor, sizeof(out->actor), "%s", content->actor);
+    out->mode = node->mode;
+    out->uid = node->uid;
+    out->gid = node->gid;
+    out->mtime_ns = content->mtime_ns;
+    out->size = content->size;
+    out->live = content->state == CONTENT_LIVE;
+}
+
+/* ---- opening ---- */
+
+static int
+load_rows(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct content_call *call = arg;
+    struct index_intent intent;
+    struct err missing = ERR_INIT;
+    char key[LIMIT_KEY + 1];
+    if (index_node_get(tx, call->inode->node, &call->node, err) != 0)
+        return -1;
+    call->has_content = call->node.content != 0;
+    if (!call->has_content)
+        return 0;
+    if (index_content_get(tx, call->node.content, &call->content, err) != 0)
+        return -1;
+    /* An attempt may run on the key where the object lies or on the home key: look at both. */
+    call->attempt_sent = false;
+    if (key_of_node(tx, &call->node, key, &missing) == 0 && index_intent_get(tx, key, &intent, &missing) == 0)
+        call->attempt_sent = intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
+    if (call->node.key[0] != '\0' && index_intent_get(tx, call->node.key, &intent, &missing) == 0)
+        call->attempt_sent |= intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
+    return 0;
+}
+
+static int
+insert_clean(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct content_call *call = arg;
+    if (load_rows(tx, call, err) != 0)
+        return -1;
+    if (call->has_content)
+        return 0;
+    if (call->node.kind != INDEX_FILE)
+        return err_set(err, ERR_IS_DIR, "not a file");
+    memset(&call->content, 0, sizeof(call->content));
+    call->content.node = call->node.id;
+    call->content.volume = call->node.volume;
+    call->content.state = CONTENT_CLEAN;
+    call->content.size = call->node.size;
+    call->content.mtime_ns = call->node.mtime_ns;
+    snprintf(call->content.version, ULID_SIZE, "%s", call->node.version);
+    snprintf(call->content.etag, LIMIT_ETAG, "%s", call->node.etag);
+    snprintf(call->content.boot_id, sizeof(call->content.boot_id), "%s", call->service->boot_id);
+    if (index_content_insert(tx, &call->content, err) != 0)
+        return -1;
+    call->node.content = call->content.id;
+    call->made_fresh = true;
+    return index_node_update(tx, &call->node, err);
+}
+
+static int
+drop_content_row(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct content_call *call = arg;
+    struct index_node node;
+    if (index_content_delete(tx, call->content.id, err) != 0)
+        return -1;
+    if (index_node_get(tx, call->inode->node, &node, err) != 0)
+        return -1;
+    if (node.content != call->content.id)
+        return 0;
+    node.content = 0;
+    return index_node_update(tx, &node, err);
+}
+
+static void
+adopt(struct inode *inode, const struct index_content *content, struct cache_file *file)
+{
+    if (inode->file != file)
+        cache_put(inode->file);
+    inode->file = file;
+    inode->content = content->id;
+    inode->volume = content->volume;
+    inode->state = content->state;
+    inode->content_flags = content->flags;
+}
+
+static int
+open_fresh(struct volume_service *service, struct content_call *call, struct err *err)
+{
+    struct cache_file *file = cache_create(service->cache, call->content.id, NULL, false, err);
+    if (file == NULL || cache_map_begin(file, call->content.size, err) != 0) {
+        struct err ignored = ERR_INIT;
+        cache_put(file);
+        if (index_write(service->index, INDEX_NORMAL, drop_content_row, call, &ignored) != 0)
+            log_warn(volume, "cannot take back a content row: %s", ignored.msg);
+        cache_remove(service->cache, call->content.id);
+        return -1;
+    }
+    adopt(call->inode, &call->content, file);
+    return 0;
+}
+
+int
+content_open_locked(struct volume_service *service, struct inode *inode, struct err *err)
+{
+    struct content_call call = {.service = service, .inode = inode};
+    if (inode->file != NULL)
+        return 0;
+    if (index_read(service->index, load_rows, &call, err) != 0)
+        return -1;
+    if (!call.has_content && index_write(service->index, INDEX_NORMAL, insert_clean, &call, err) != 0)
+        return -1;
+    if (call.made_fresh)
+        return open_fresh(service, &call, err);
+    struct cache_file *file = cache_get(service->cache, call.content.id, err);
+    if (file == NULL)
+        return err_wrap(err, "content file %lld", (long long)call.content.id);
+    adopt(inode, &call.content, file);
+    cache_touch(service->cache, call.content.id);
+    return 0;
+}
+
+/* ---- fetching ---- */
+
+struct fetch_sink {
+    struct cache_file *file;
+    uint64_t off;
+    size_t have;
+    uint8_t *block;
+};
+
+static int
+sink_flush(struct fetch_sink *sink, struct err *err)
+{
+    if (sink->have == 0)
+        return 0;
+    if (cache_map_fill(sink->file, sink->off, sink->block, sink->have, err) != 0)
+        return -1;
+    sink->off += sink->have;
+    sink->have = 0;
+    return 0;
+}
+
+static int
+sink_bytes(void *arg, const void *data, size_t len, struct err *err)
+{
+    struct fetch_sink *sink = arg;
+    const uint8_t *bytes = data;
+    while (len > 0) {
+        size_t room = CACHE_BLOCK_SIZE - sink->have;
+        size_t part = len < room ? len : room;
+        memcpy(sink->block + sink->have, bytes, part);
+        sink->have += part;
+        bytes += part;
+        len -= part;
+        if (sink->have == CACHE_BLOCK_SIZE && sink_flush(sink, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct fetch_job {
+    struct cache_file *file;
+    char key[LIMIT_KEY + 1];
+    char etag[LIMIT_ETAG];
+    uint64_t off, len, size;
+    int64_t deadline_ns;
+};
+
+static int
+fetch_range(struct volume_service *service, const struct fetch_job *job, struct err *err)
+{
+    struct fetch_sink sink = {.file = job->file, .off = job->off};
+    scope_free uint8_t *block = malloc(CACHE_BLOCK_SIZE);
+    if (block == NULL)
+        return err_nomem(err);
+    sink.block = block;
+    struct store_object object;
+    store_object_init(&object);
+    bool whole = job->off == 0 && job->len == job->size;
+    struct store_get get = {.key = job->key,
+                            .off = job->off,
+                            .len = whole ? 0 : job->len,
+                            .if_match = job->etag,
+                            .sink = sink_bytes,
+                            .sink_arg = &sink,
+                            .deadline_ns = job->deadline_ns};
+    int rc = store_get(service->store, &get, &object, err);
+    if (rc == 0 && object.size != job->size)
+        rc = err_set(err, ERR_CONFLICT, "the object has another size than its version");
+    store_object_release(&object);
+    if (rc == 0)
+        rc = sink_flush(&sink, err);
+    if (rc == 0 && sink.off != job->off + job->len)
+        rc = err_set(err, ERR_STORE_BAD_ANSWER, "the store sent %llu of %llu bytes",
+                     (unsigned long long)(sink.off - job->off), (unsigned long long)job->len);
+    service_store_seen(service, rc == 0 ? NULL : err);
+    return rc;
+}
+
+static int
+mark_complete(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct inode *inode = arg;
+    struct index_content row;
+    if (index_content_get(tx, inode->content, &row, err) != 0)
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    row.flags |= CONTENT_COMPLETE;
+    return index_content_update(tx, &row, err);
+}
+
+/* The object is not what the row says: look again, and say whether another try makes sense. */
+static int
+reresolve(struct volume_service *service, struct inode *inode, const struct fetch_job *job, struct err *err)
+{
+    struct content_call call = {.service = service, .inode = inode};
+    struct err local = ERR_INIT;
+    if (index_read(service->index, load_rows, &call, &local) != 0) {
+        *err = local;
+        return -1;
+    }
+    if (call.content.id == inode->content && strcmp(call.node.key, job->key) != 0)
+        return 0; /* it moved meanwhile */
+    pthread_mutex_unlock(&inode->lock);
+    int rc = bucket_observe_key(service, inode->volume, job->key, &local);
+    pthread_mutex_lock(&inode->lock);
+    if (rc != 0 || index_read(service->index, load_rows, &call, &local) != 0) {
+        *err = local;
+        return -1;
+    }
+    if (call.has_content && call.content.id == inode->content)
+        return err_set(err, ERR_IO,
+                       "the object was replaced in the bucket while the file was open, and its old bytes are not here");
+    cache_put(inode->file);
+    inode->file = NULL;
+    inode->content = 0;
+    return 0;
+}
+
+static int
+job_fill(struct volume_service *service, struct inode *inode, const struct volume_ctx *ctx, struct fetch_job *job,
+         struct err *err)
+{
+    struct content_call call = {.service = service, .inode = inode};
+    uint64_t off, len;
+    if (index_read(service->index, load_rows, &call, err) != 0)
+        return -1;
+    job->size = call.content.size;
+    if (job->len < FETCH_SPAN)
+        job->len = FETCH_SPAN;
+    if (job->size - job->off < job->len)
+        job->len = job->size - job->off;
+    if (cache_map_missing(inode->file, job->off, job->len, &off, &len)) {
+        job->off = off;
+        job->len = len;
+    }
+    snprintf(job->key, sizeof(job->key), "%s", call.node.key);
+    snprintf(job->etag, sizeof(job->etag), "%s", call.content.etag);
+    job->file = cache_ref(inode->file);
+    job->deadline_ns = service_deadline(ctx);
+    return 0;
+}
+
+static int
+wait_fetch(struct inode *inode, int64_t deadline_ns, struct err *err)
+{
+    struct timespec until = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
+    if (pthread_cond_timedwait(&inode->fetched, &inode->lock, &until) == ETIMEDOUT)
+        return err_set(err, ERR_STORE_TIMEOUT, "the bytes did not arrive in time");
+    return 0;
+}
+
+static int
+fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode, uint64_t off,
+           uint64_t len, struct err *err)
+{
+    struct fetch_job job = {.off = off, .len = len};
+    struct err local = ERR_INIT;
+    if (job_fill(service, inode, ctx, &job, err) != 0)
+        return -1;
+    inode->fetching = true;
+    pthread_mutex_unlock(&inode->lock);
+    int rc = fetch_range(service, &job, &local);
+    pthread_mutex_lock(&inode->lock);
+    inode->fetching = false;
+    pthread_cond_broadcast(&inode->fetched);
+    bool complete = rc == 0 && cache_complete(job.file);
+    cache_put(job.file);
+    if (rc != 0) {
+        *err = local;
+        if (local.code == ERR_CONFLICT || local.code == ERR_NOT_FOUND)
+            return reresolve(service, inode, &job, err);
+        return -1;
+    }
+    if (complete) {
+        inode->content_flags |= CONTENT_COMPLETE;
+        return index_write(service->index, INDEX_NORMAL, mark_complete, inode, err);
+    }
+    return 0;
+}
+
+int
+content_need_locked(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode, uint64_t off,
+                    uint64_t len, struct err *err)
+{
+    uint64_t miss_off, miss_len;
+    int64_t deadline = service_deadline(ctx);
+    for (unsigned tries = 0; tries < 64; tries++) {
+        if (content_open_locked(service, inode, err) != 0)
+            return -1;
+        if (!cache_map_missing(inode->file, off, len, &miss_off, &miss_len))
+            return 0;
+        if (ctx->nowait)
+            return err_set(err, ERR_AGAIN, "bytes have to be fetched first");
+        if (inode->fetching ? wait_fetch(inode, deadline, err) != 0
+                            : fetch_once(service, ctx, inode, miss_off, miss_len, err) != 0)
+            return -1;
+        if (inode->fetching || clock_mono_ns() < deadline)
+            tries = inode->fetching ? 0 : tries;
+        if (clock_mono_ns() >= deadline)
+            return err_set(err, ERR_STORE_TIMEOUT, "the bytes did not arrive in time");
+    }
+    return err_set(err, ERR_IO, "the object keeps changing in the bucket");
+}
+
+/* ---- writing ---- */
+
+static void
+stage_row(struct content_call *call)
+{
+    struct index_content *row = &call->content;
+    memset(row, 0, sizeof(*row));
+    row->node = call->node.id;
+    row->volume = call->node.volume;
+    row->state = CONTENT_LIVE;
+    row->flags = CONTENT_COMPLETE | (call->truncate ? CONTENT_TRUNCATED : 0u);
+    snprintf(row->base_version, sizeof(row->base_version), "%s", call->node.version);
+    snprintf(row->base_etag, sizeof(row->base_etag), "%s", call->node.etag);
+    snprintf(row->boot_id, sizeof(row->boot_id), "%s", call->service->boot_id);
+    snprintf(row->actor, sizeof(row->actor), "%s", call->actor);
+    snprintf(row->run, sizeof(row->run), "%s", call->run);
+}
+
+static int
+begin_write_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct content_call *call = arg;
+    int64_t before = call->content.id;
+    if (load_rows(tx, call, err) != 0)
+        return -1;
+    if ((call->has_content ? call->content.id : 0) != before ||
+        (call->how == CONTENT_OPEN_THAW && call->attempt_sent))
+        return err_set(err, ERR_AGAIN, "the file changed meanwhile");
+    if (call->how == CONTENT_OPEN_NEW_EMPTY || call->how == CONTENT_OPEN_NEW_COPY) {
+        stage_row(call);
+        if (index_content_insert(tx, &call->content, err) != 0)
+            return -1;
+        call->node.content = call->content.id;
+        if (index_node_update(tx, &call->node, err) != 0)
+            return -1;
+    } else if (call->how != CONTENT_OPEN_JOIN) {
+        call->content.state = CONTENT_LIVE;
+        call->content.flags &= ~(unsigned)CONTENT_DURABLE;
+        call->content.sha256[0] = call->content.md5[0] = '\0';
+        if (call->how == CONTENT_OPEN_IN_PLACE) {
+            snprintf(call->content.base_version, ULID_SIZE, "%s", call->node.version);
+            snprintf(call->content.base_etag, LIMIT_ETAG, "%s", call->node.etag);
+        }
+        snprintf(call->content.boot_id, sizeof(call->content.boot_id), "%s", call->service->boot_id);
+        if (index_content_update(tx, &call->content, err) != 0)
+            return -1;
+    }
+    content_meta_fill(tx, &call->node, &call->content, &call->meta);
+    if (call->open_fh == 0)
+        return 0;
+    struct index_open open = {
+        .connection = call->connection, .fh = call->open_fh, .node = call->node.id, .writable = true};
+    return index_open_put(tx, &open, err);
+}
+
+static int
+undo_write_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct content_call *call = arg;
+    struct index_node node;
+    if (index_content_delete(tx, call->content.id, err) != 0 || index_node_get(tx, call->inode->node, &node, err) != 0)
+        return -1;
+    node.content = call->inode->content;
+    return index_node_update(tx, &node, err);
+}
+
+static int
+make_live_file(struct volume_service *service, struct content_call *call, struct err *err)
+{
+    struct cache_file *file = cache_create(service->cache, call->content.id, &call->meta, true, err);
+    int rc = file == NULL ? -1 : 0;
+    if (rc == 0 && call->how == CONTENT_OPEN_NEW_COPY)
+        rc = cache_file_copy(file, call->inode->file, err);
+    if (rc == 0) {
+        adopt(call->inode, &call->content, file);
+        return 0;
+    }
+    struct err ignored = ERR_INIT;
+    cache_put(file);
+    if (index_write(service->index, INDEX_NORMAL, undo_write_tx, call, &ignored) != 0)
+        log_error(volume, "cannot take back a staged content row: %s", ignored.msg);
+    cache_remove(service->cache, call->content.id);
+    return -1;
+}
+
+static int
+decide_write(struct volume_service *service, const struct volume_ctx *ctx, struct content_call *call, struct err *err)
+{
+    struct inode *inode = call->inode;
+    if (index_read(service->index, load_rows, call, err) != 0)
+        return -1;
+    if (call->node.kind != INDEX_FILE)
+        return err_set(err, call->node.kind == INDEX_DIR ? ERR_IS_DIR : ERR_LOOP, "not a file");
+    struct content_view view = {.exists = call->has_content,
+                                .state = call->content.state,
+                                .flags = call->content.flags,
+                                .attempt_sent = call->attempt_sent,
+                                .other_writers = inode->writers > 0,
+                                .size = call->has_content ? call->content.size : call->node.size};
+    if (!call->has_content) {
+        call->content.id = 0;
+        /* Evicted between our first look and now: the descriptor must not outlive its row. */
+        cache_put(inode->file);
+        inode->file = NULL;
+        inode->content = 0;
+    }
+    /* Bytes that only the bucket has count as a CLEAN file with everything missing. */
+    if (!view.exists && call->node.size > 0 && call->node.key[0] != '\0') {
+        view.exists = true;
+        view.state = CONTENT_CLEAN;
+    }
+    if (view.exists && view.state == CONTENT_CLEAN && call->has_content) {
+        if (content_open_locked(service, inode, err) != 0)
+            return -1;
+        if (cache_complete(inode->file))
+            view.flags |= CONTENT_COMPLETE;
+    }
+    call->how = content_open_for_writing(&view, call->truncate, COPY_LIMIT);
+    if (call->how == CONTENT_OPEN_FETCH_FIRST)
+        return content_need_locked(service, ctx, inode, 0, view.size, err);
+    if (call->how == CONTENT_OPEN_ASIDE_IN_PLACE)
+        call->how = CONTENT_OPEN_NEW_COPY; /* no backing is ever lent yet */
+    return 0;
+}
+
+static int
+apply_write(struct volume_service *service, struct content_call *call, struct err *err)
+{
+    struct inode *inode = call->inode;
+    bool durable = call->how == CONTENT_OPEN_IN_PLACE || call->how == CONTENT_OPEN_THAW;
+    if (call->how != CONTENT_OPEN_NEW_EMPTY && content_open_locked(service, inode, err) != 0)
+        return -1;
+    if (index_write(service->index, durable ? INDEX_FULL : INDEX_NORMAL, begin_write_tx, call, err) != 0)
+        return -1;
+    if (call->how == CONTENT_OPEN_NEW_EMPTY || call->how == CONTENT_OPEN_NEW_COPY)
+        return make_live_file(service, call, err);
+    if (call->how != CONTENT_OPEN_JOIN) {
+        cache_pin(service->cache, call->content.id);
+        if (cache_meta_write(inode->file, &call->meta, err) != 0)
+            return -1;
+    }
+    inode->state = CONTENT_LIVE;
+    inode->content_flags = call->content.flags;
+    if (!call->truncate)
+        return 0;
+    inode->dirty_size = true;
+    return cache_file_truncate(inode->file, 0, err);
+}
+
+int
+content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode,
+                           bool truncate, uint64_t open_fh, struct err *err)
+{
+    for (unsigned tries = 0; tries < 16; tries++) {
+        struct content_call call = {.service = service,
+                                    .inode = inode,
+                                    .truncate = truncate,
+                                    .open_fh = open_fh,
+                                    .connection = ctx->connection,
+                                    .actor = ctx->actor == NULL ? "" : ctx->actor,
+                                    .run = ctx->run == NULL ? "" : ctx->run};
+        if (decide_write(service, ctx, &call, err) != 0)
+            return -1;
+        if (call.how == CONTENT_OPEN_FETCH_FIRST)
+            continue;
+        if (apply_write(service, &call, err) == 0) {
+            inode->volume = call.node.volume;
+            inode->dirty_size |= truncate;
+            return 0;
+        }
+        if (err->code != ERR_AGAIN || ctx->nowait)
+            return -1;
+    }
+    return err_set(err, ERR_BUSY, "the file keeps changing");
+}
+
+/* ---- freezing ---- */
+
+struct freeze_call {
+    struct volume_service *service;
+    struct inode *inode;
+    struct stat st;
+    bool changed;
+    struct cache_meta meta;
+    struct index_node node;
+    struct index_content content;
+    struct drop_list drop;
+};
+
+struct older_call {
+    struct index_tx *tx;
+    int64_t keep;
+    int64_t stale[8];
+    size_t count;
+};
+
+static int
+find_older(void *arg, const struct index_content *row, struct err *err)
+{
+    struct older_call *call = arg;
+    (void)err;
+    if (row->id != call->keep && row->state != CONTENT_LIVE && call->count < 8 &&
+        (row->flags & CONTENT_PINNED) == 0)
+        call->stale[call->count++] = row->id;
+    return 0;
+}
+
+/* Older bytes of the node that nothing needs any more: CLEAN ones, and FROZEN ones that were never sent. */
+static int
+drop_older(struct index_tx *tx, struct freeze_call *call, const char *key, struct err *err)
+{
+    struct older_call older = {.tx = tx, .keep = call->content.id};
+    struct index_intent intent;
+    struct err missing = ERR_INIT;
+    int64_t sent = 0;
+    if (index_intent_get(tx, key, &intent, &missing) == 0 && intent.attempt.op == SYNC_OP_PUT)
+        sent = intent.attempt.content;
+    if (index_content_of_node(tx, call->node.id, find_older, &older, err) != 0)
+        return -1;
+    for (size_t i = 0; i < older.count; i++) {
+        if (older.stale[i] == sent)
+            continue;
+        if (index_content_delete(tx, older.stale[i], err) != 0 || drop_add(&call->drop, older.stale[i], err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct loser_call {
+    int64_t node;
+    bool found;
+};
+
+static int
+match_conflict(void *arg, const struct index_conflict *row, struct err *err)
+{
+    struct loser_call *call = arg;
+    (void)err;
+    call->found |= row->node == call->node;
+    return 0;
+}
+
+/* An orphan that lost a conflict goes on losing: what its writer still had to say is kept too. Any other orphan was
+ * unlinked by its owner. */
+static int
+keep_orphan(struct index_tx *tx, struct freeze_call *call, struct err *err)
+{
+    static const struct sync_have unknown;
+    struct loser_call loser = {.node = call->node.id};
+    if (index_conflict_each(tx, call->node.volume, match_conflict, &loser, err) != 0 ||
+        index_content_update(tx, &call->content, err) != 0)
+        return -1;
+    if (loser.found) {
+        call->node.content = 0;
+        if (view_keep_loser(call->service, tx, &call->node, &call->content, "conflict", &unknown, err) != 0)
+            return -1;
+    }
+    return index_node_update(tx, &call->node, err);
+}
+
+/* Opened for writing, but nothing was written: the bytes are still those of the synced version. */
+static int
+unfreeze_unchanged(struct index_tx *tx, struct freeze_call *call, struct err *err)
+{
+    struct index_content *row = &call->content;
+    row->state = CONTENT_CLEAN;
+    row->size = (uint64_t)call->st.st_size;
+    snprintf(row->version, sizeof(row->version), "%s", call->node.version);
+    snprintf(row->etag, sizeof(row->etag), "%s", call->node.etag);
+    return index_content_update(tx, row, err);
+}
+
+static int
+freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
+{
+    struct index_content *row = &call->content;
+    char key[LIMIT_KEY + 1];
+    row->state = CONTENT_FROZEN;
+    row->size = (uint64_t)call->st.st_size;
+    row->mtime_ns = call->st.st_mtim.tv_sec * NS_PER_S + call->st.st_mtim.tv_nsec;
+    row->flags |= CONTENT_COMPLETE | CONTENT_ACKED;
+    row->sha256[0] = row->md5[0] = '\0';
+    if (ulid_new(row->version, err) != 0)
+        return -1;
+    call->node.size = row->size;
+    call->node.mtime_ns = row->mtime_ns;
+    if (row->mtime_ns > call->node.ctime_ns)
+        call->node.ctime_ns = row->mtime_ns;
+    content_meta_fill(tx, &call->node, row, &call->meta);
+    if ((call->node.flags & INDEX_NODE_ORPHAN) != 0)
+        return keep_orphan(tx, call, err);
+    if (index_content_update(tx, row, err) != 0 || index_node_update(tx, &call->node, err) != 0)
+        return -1;
+    if (key_of_node(tx, &call->node, key, err) != 0 || drop_older(tx, call, key, err) != 0)
+        return -1;
+    return key_want_sync(tx, call->node.volume, key, call->service->sync_delay_ns, err);
+}
+
+static int
+freeze_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct freeze_call *call = arg;
+    if (index_node_get(tx, call->inode->node, &call->node, err) != 0 ||
+        index_content_get(tx, call->inode->content, &call->content, err) != 0)
+        return -1;
+    if (call->content.state != CONTENT_LIVE)
+        return 0;
+    bool was_synced = call->node.key[0] != '\0' && call->content.version[0] == '\0';
+    was_synced |= call->node.key[0] != '\0' && strcmp(call->content.version, call->node.version) == 0;
+    if (!call->changed && was_synced && strcmp(call->content.base_etag, call->node.etag) == 0 &&
+        (call->content.flags & CONTENT_TRUNCATED) == 0)
+        return unfreeze_unchanged(tx, call, err);
+    return freeze_rows(tx, call, err);
+}
+
+int
+content_freeze_locked(struct volume_service *service, struct inode *inode, const struct volume_ctx *ctx,
+                      struct err *err)
+{
+    struct freeze_call call = {.service = service, .inode = inode, .changed = inode->dirty_size};
+    (void)ctx;
+    if (inode->file == NULL || inode->state != CONTENT_LIVE)
+        return 0;
+    if (fstat(cache_file_fd(inode->file), &call.st) != 0)
+        return err_sys(err, errno, "cannot look at a content file");
+    if (index_write(service->index, INDEX_NORMAL, freeze_tx, &call, err) != 0) {
+        free(call.drop.number);
+        return -1;
+    }
+    drop_run(service, &call.drop);
+    inode->state = call.content.state;
+    inode->content_flags = call.content.flags;
+    inode->dirty_size = false;
+    if (call.content.state == CONTENT_CLEAN) {
+        cache_unpin(service->cache, inode->content);
+        return 0;
+    }
+    return cache_meta_write(inode->file, &call.meta, err);
+}

@@ -1,0 +1,631 @@
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/path.h"
+#include "base/scope.h"
+#include "volume/service_impl.h"
+
+/* Open files of mounts, and the attributes that need the bytes. */
+
+int64_t
+volume_file_node(const struct volume_file *file)
+{
+    return file->inode->node;
+}
+
+struct open_call {
+    struct volume_service *service;
+    const struct volume_ctx *ctx;
+    int64_t node;
+    bool writing;
+    struct index_node row;
+};
+
+static int
+check_open(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct open_call *call = arg;
+    struct index_volume volume;
+    if (index_node_get(tx, call->node, &call->row, err) != 0)
+        return -1;
+    if (call->row.kind != INDEX_FILE)
+        return err_set(err, call->row.kind == INDEX_DIR ? ERR_IS_DIR : ERR_LOOP, "not a file");
+    if (!call->writing)
+        return 0;
+    if (index_volume_get(tx, call->row.volume, &volume, err) != 0)
+        return -1;
+    return service_may_write(call->service, call->ctx, &volume, err);
+}
+
+static struct volume_file *
+new_handle(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags, struct err *err)
+{
+    struct volume_file *file = calloc(1, sizeof(*file));
+    if (file == NULL) {
+        err_nomem(err);
+        return NULL;
+    }
+    file->service = service;
+    file->connection = ctx->connection;
+    file->fh = atomic_fetch_add(&service->next_fh, 1);
+    file->writable = (flags & O_ACCMODE) != O_RDONLY;
+    file->append = (flags & O_APPEND) != 0;
+    /* The count goes up before the row is read: whoever unlinks from now on sees it (node_unname). */
+    file->inode = inode_ref(&service->inodes, node, true, err);
+    if (file->inode == NULL) {
+        free(file);
+        return NULL;
+    }
+    return file;
+}
+
+static int
+start_writing(struct volume_file *file, const struct volume_ctx *ctx, bool truncate, struct err *err)
+{
+    struct inode *inode = file->inode;
+    pthread_mutex_lock(&inode->lock);
+    int rc = content_begin_write_locked(file->service, ctx, inode, truncate, file->fh, err);
+    if (rc == 0)
+        inode->writers++;
+    pthread_mutex_unlock(&inode->lock);
+    return rc;
+}
+
+static void
+forget_handle(struct volume_file *file)
+{
+    inode_unref(&file->service->inodes, file->inode, true);
+    free(file);
+}
+
+int
+volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags,
+                 struct volume_file **out, struct err *err)
+{
+    struct open_call call = {
+        .service = service, .ctx = ctx, .node = node, .writing = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC)};
+    struct volume_file *file = new_handle(service, ctx, node, flags, err);
+    if (file == NULL)
+        return -1;
+    if (call.writing && ctx->nowait) {
+        forget_handle(file);
+        return err_set(err, ERR_AGAIN, "a writing open waits for the index");
+    }
+    if (index_read(service->index, check_open, &call, err) != 0 ||
+        (file->writable && start_writing(file, ctx, (flags & O_TRUNC) != 0, err) != 0)) {
+        volume_file_close(file, ctx);
+        return -1;
+    }
+    file->inode->volume = call.row.volume;
+    *out = file;
+    return 0;
+}
+
+/* ---- create ---- */
+
+struct create_call {
+    struct volume_service *service;
+    const struct volume_ctx *ctx;
+    const struct volume_name *at;
+    uint32_t mode;
+    struct index_node node;
+    struct index_content content;
+    struct cache_meta meta;
+    struct volume_attr *attr;
+    bool replayed;
+};
+
+static int
+create_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct create_call *call = arg;
+    struct index_node dir;
+    struct index_volume volume;
+    call->replayed = answer_replay(tx, call->ctx, call->attr);
+    if (call->replayed)
+        return 0;
+    if (index_node_get(tx, call->at->parent, &dir, err) != 0 || index_volume_get(tx, dir.volume, &volume, err) != 0 ||
+        service_may_write(call->service, call->ctx, &volume, err) != 0 ||
+        node_make(tx, call->ctx, call->at, INDEX_FILE, call->mode, &call->node, err) != 0)
+        return -1;
+    call->content = (struct index_content){.node = call->node.id,
+                                           .volume = call->node.volume,
+                                           .state = CONTENT_LIVE,
+                                           .flags = CONTENT_COMPLETE | CONTENT_TRUNCATED,
+                                           .mtime_ns = call->node.mtime_ns};
+    snprintf(call->content.boot_id, sizeof(call->content.boot_id), "%s", call->service->boot_id);
+    snprintf(call->content.actor, sizeof(call->content.actor), "%s", call->ctx->actor ? call->ctx->actor : "");
+    snprintf(call->content.run, sizeof(call->content.run), "%s", call->ctx->run ? call->ctx->run : "");
+    if (index_content_insert(tx, &call->content, err) != 0)
+        return -1;
+    call->node.content = call->content.id;
+    if (index_node_update(tx, &call->node, err) != 0 || attr_fill(tx, &call->node, call->attr, err) != 0)
+        return -1;
+    content_meta_fill(tx, &call->node, &call->content, &call->meta);
+    return answer_record(tx, call->ctx, call->attr, err);
+}
+
+static int
+uncreate_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct create_call *call = arg;
+    if (index_content_delete(tx, call->content.id, err) != 0)
+        return -1;
+    return index_node_delete(tx, call->node.id, err);
+}
+
+static int
+create_new(struct create_call *call, struct err *err)
+{
+    struct volume_service *service = call->service;
+    if (index_write(service->index, INDEX_NORMAL, create_tx, call, err) != 0)
+        return -1;
+    if (call->replayed)
+        return 0;
+    struct cache_file *file = cache_create(service->cache, call->content.id, &call->meta, true, err);
+    if (file == NULL) {
+        struct err ignored = ERR_INIT;
+        if (index_write(service->index, INDEX_NORMAL, uncreate_tx, call, &ignored) != 0)
+            log_error(volume, "cannot take back a file that could not be staged: %s", ignored.msg);
+        return -1;
+    }
+    cache_put(file);
+    event_emit(service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
+    return 0;
+}
+
+int
+volume_file_create(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at,
+                   uint32_t mode, int flags, struct volume_attr *attr, struct volume_file **out, struct err *err)
+{
+    struct create_call call = {
+        .service = service, .ctx = ctx, .at = at, .mode = S_IFREG | (mode & 07777), .attr = attr};
+    struct err local = ERR_INIT;
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "creating waits for the index");
+    bool exists = !ctx->resent && volume_lookup(service, ctx, at->parent, at->name, at->len, attr, &local) == 0;
+    if (!exists && !ctx->resent && local.code != ERR_NOT_FOUND) {
+        *err = local;
+        return -1;
+    }
+    if (!exists && create_new(&call, &local) != 0) {
+        if (local.code != ERR_EXISTS) {
+            *err = local;
+            return -1;
+        }
+        exists = true; /* somebody was faster */
+        if (volume_lookup(service, ctx, at->parent, at->name, at->len, attr, err) != 0)
+            return -1;
+    }
+    if (exists && (flags & O_EXCL) != 0)
+        return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)at->len, at->name);
+    if (volume_file_open(service, ctx, attr->node, flags & ~(O_CREAT | O_EXCL), out, err) != 0)
+        return -1;
+    return exists ? volume_getattr(service, ctx, attr->node, attr, err) : 0;
+}
+
+/* ---- reading and writing ---- */
+
+ssize_t
+volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out, size_t len, uint64_t off,
+                 struct err *err)
+{
+    struct inode *inode = file->inode;
+    struct cache_file *bytes = NULL;
+    if (len == 0)
+        return 0;
+    pthread_mutex_lock(&inode->lock);
+    int rc = content_need_locked(file->service, ctx, inode, off, len, err);
+    if (rc == 0)
+        bytes = cache_ref(inode->file);
+    pthread_mutex_unlock(&inode->lock);
+    if (rc != 0)
+        return -1;
+    ssize_t got = cache_file_read(bytes, out, len, off, err);
+    cache_put(bytes);
+    return got;
+}
+
+/* The file may have been frozen by a barrier while it is open: it comes back to life before it changes. */
+static int
+ensure_live(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
+{
+    struct inode *inode = file->inode;
+    if (!file->writable)
+        return err_set(err, ERR_DENIED, "the file is not open for writing");
+    if (inode->state == CONTENT_LIVE && inode->file != NULL)
+        return 0;
+    return content_begin_write_locked(file->service, ctx, inode, false, file->fh, err);
+}
+
+int
+volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data, size_t len, uint64_t off,
+                  struct err *err)
+{
+    struct inode *inode = file->inode;
+    if (off > LIMIT_FILE_SIZE || len > LIMIT_FILE_SIZE - off)
+        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes", (unsigned long long)LIMIT_FILE_SIZE);
+    scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
+    if (ensure_live(file, ctx, err) != 0)
+        return -1;
+    inode->dirty_size = true;
+    return cache_file_write(inode->file, data, len, off, err);
+}
+
+int
+volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode, uint64_t off, uint64_t len,
+                     struct err *err)
+{
+    struct inode *inode = file->inode;
+    if ((mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0)
+        return err_set(err, ERR_UNSUPPORTED, "this kind of allocation is not supported");
+    if (off > LIMIT_FILE_SIZE || len > LIMIT_FILE_SIZE - off)
+        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes", (unsigned long long)LIMIT_FILE_SIZE);
+    scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
+    if (ensure_live(file, ctx, err) != 0)
+        return -1;
+    inode->dirty_size = true;
+    return cache_file_allocate(inode->file, mode, off, len, err);
+}
+
+int
+volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off, int whence, uint64_t *out,
+                 struct err *err)
+{
+    struct inode *inode = file->inode;
+    scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
+    if (content_open_locked(file->service, inode, err) != 0)
+        return -1;
+    (void)ctx;
+    struct stat st;
+    if (fstat(cache_file_fd(inode->file), &st) != 0)
+        return err_sys(err, errno, "cannot look at a content file");
+    if (off >= (uint64_t)st.st_size)
+        return err_sys(err, ENXIO, "beyond the end");
+    if (!cache_complete(inode->file)) {
+        /* What is not here yet counts as data: the holes of a partial file are ours, not the user's. */
+        *out = whence == SEEK_DATA ? off : (uint64_t)st.st_size;
+        return 0;
+    }
+    off_t at = lseek(cache_file_fd(inode->file), (off_t)off, whence);
+    if (at < 0)
+        return err_sys(err, errno, "cannot seek");
+    *out = (uint64_t)at;
+    return 0;
+}
+
+/* ---- close, fsync ---- */
+
+struct ack_call {
+    struct volume_service *service;
+    struct inode *inode;
+    unsigned flags;
+    bool sync_close;
+    char key[LIMIT_KEY + 1];
+};
+
+static int
+ack_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct ack_call *call = arg;
+    struct index_content row;
+    if (call->inode->content == 0)
+        return 0;
+    if (index_content_get(tx, call->inode->content, &row, err) != 0)
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    if ((row.flags & call->flags) == call->flags && row.state != CONTENT_LIVE)
+        return 0;
+    row.flags |= call->flags;
+    snprintf(row.boot_id, sizeof(row.boot_id), "%s", call->service->boot_id);
+    return index_content_update(tx, &row, err);
+}
+
+static int
+read_sync_close(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct ack_call *call = arg;
+    struct index_node node;
+    struct index_volume volume;
+    if (index_node_get(tx, call->inode->node, &node, err) != 0 || index_volume_get(tx, node.volume, &volume, err) != 0)
+        return -1;
+    call->sync_close = volume.sync_close && (node.flags & INDEX_NODE_ORPHAN) == 0;
+    return call->sync_close ? key_of_node(tx, &node, call->key, err) : 0;
+}
+
+static int
+told_error(struct inode *inode, struct err *err)
+{
+    int number = inode->told_error;
+    inode->told_error = 0;
+    if (number == 0)
+        return 0;
+    if (number == ESTALE)
+        return err_set(err, ERR_CONFLICT, "the bucket holds a newer version; yours is kept: holdfast conflicts list");
+    return err_sys(err, number, "an earlier write could not be kept");
+}
+
+/* Level three: the bucket has the bytes before the answer (`sync=close`). */
+static int
+close_through(struct volume_file *file, const struct volume_ctx *ctx, struct ack_call *ack, struct err *err)
+{
+    struct inode *inode = file->inode;
+    int64_t deadline = service_deadline(ctx);
+    pthread_mutex_lock(&inode->lock);
+    int rc = content_freeze_locked(file->service, inode, ctx, err);
+    pthread_mutex_unlock(&inode->lock);
+    sync_kick(file->service);
+    while (rc == 0) {
+        uint64_t seen = sync_progress(file->service);
+        struct volume_attr attr;
+        pthread_mutex_lock(&inode->lock);
+        rc = told_error(inode, err);
+        pthread_mutex_unlock(&inode->lock);
+        if (rc != 0 || volume_getattr(file->service, ctx, inode->node, &attr, err) != 0)
+            return -1;
+        if (attr.synced)
+            return 0;
+        if (!sync_wait(file->service, seen, deadline))
+            return err_set(err, ERR_NOT_SYNCED, "kept here, but the bucket did not take it in time");
+    }
+    (void)ack;
+    return rc;
+}
+
+int
+volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
+{
+    struct inode *inode = file->inode;
+    struct ack_call call = {.service = file->service, .inode = inode, .flags = CONTENT_ACKED};
+    if (!file->writable)
+        return 0;
+    pthread_mutex_lock(&inode->lock);
+    int rc = told_error(inode, err);
+    if (rc == 0 && inode->state == CONTENT_LIVE && (inode->content_flags & CONTENT_ACKED) == 0) {
+        rc = index_write(file->service->index, INDEX_NORMAL, ack_tx, &call, err);
+        if (rc == 0)
+            inode->content_flags |= CONTENT_ACKED;
+    }
+    pthread_mutex_unlock(&inode->lock);
+    if (rc != 0 || index_read(file->service->index, read_sync_close, &call, err) != 0)
+        return -1;
+    return call.sync_close ? close_through(file, ctx, &call, err) : 0;
+}
+
+int
+volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
+{
+    struct inode *inode = file->inode;
+    struct ack_call call = {.service = file->service, .inode = inode, .flags = CONTENT_ACKED | CONTENT_DURABLE};
+    struct cache_file *bytes = NULL;
+    pthread_mutex_lock(&inode->lock);
+    int rc = told_error(inode, err);
+    bool staged = inode->state != CONTENT_CLEAN && inode->file != NULL;
+    if (staged)
+        bytes = cache_ref(inode->file);
+    pthread_mutex_unlock(&inode->lock);
+    /* Bytes first, then the row that promises them (INV-2); without the inode's lock, so that others go on. */
+    if (rc == 0 && staged)
+        rc = cache_file_sync(bytes, err);
+    cache_put(bytes);
+    if (rc != 0) {
+        if (staged && err->code == ERR_IO)
+            atomic_store(&file->service->read_only, true);
+        return -1;
+    }
+    pthread_mutex_lock(&inode->lock);
+    rc = index_write(file->service->index, INDEX_FULL, ack_tx, &call, err);
+    if (rc == 0)
+        inode->content_flags |= call.flags;
+    pthread_mutex_unlock(&inode->lock);
+    if (rc != 0 || !file->writable || index_read(file->service->index, read_sync_close, &call, err) != 0)
+        return rc;
+    return call.sync_close ? close_through(file, ctx, &call, err) : 0;
+}
+
+static int
+nothing_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    (void)tx;
+    (void)arg;
+    (void)err;
+    return 0;
+}
+
+int
+volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, struct err *err)
+{
+    (void)ctx;
+    return index_write(service->index, INDEX_FULL, nothing_tx, NULL, err);
+}
+
+struct close_call {
+    struct volume_service *service;
+    struct volume_file *file;
+    struct drop_list drop;
+    bool last;
+};
+
+static int
+close_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct close_call *call = arg;
+    struct index_node node;
+    struct err missing = ERR_INIT;
+    int64_t id = call->file->inode->node;
+    if (call->file->writable && index_open_delete(tx, call->file->connection, call->file->fh, err) != 0)
+        return -1;
+    /* Our own handle is still counted: 1 means that nobody else has it. */
+    if (index_node_get(tx, id, &node, &missing) != 0 || (node.flags & INDEX_NODE_ORPHAN) == 0 ||
+        inode_open_count(&call->service->inodes, id) > 1)
+        return 0;
+    if (node_drop_contents(tx, id, 0, &call->drop, err) != 0)
+        return -1;
+    return index_node_delete(tx, id, err);
+}
+
+void
+volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
+{
+    struct volume_service *service = file->service;
+    struct inode *inode = file->inode;
+    struct close_call call = {.service = service, .file = file};
+    struct err err = ERR_INIT;
+    pthread_mutex_lock(&inode->lock);
+    bool wrote = file->writable && inode->writers > 0;
+    if (wrote && --inode->writers == 0 && content_freeze_locked(service, inode, ctx, &err) != 0)
+        log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, err.msg);
+    pthread_mutex_unlock(&inode->lock);
+    if (index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)
+        log_error(volume, "cannot close node %lld in the index: %s", (long long)inode->node, err.msg);
+    else
+        drop_run(service, &call.drop);
+    free(call.drop.number);
+    forget_handle(file);
+    if (wrote)
+        sync_kick(service);
+}
+
+/* ---- attributes ---- */
+
+struct setattr_call {
+    struct volume_service *service;
+    const struct volume_ctx *ctx;
+    int64_t node;
+    const struct volume_change *change;
+    struct index_node row;
+    struct volume_attr *attr;
+    struct drop_list drop;
+};
+
+#define ATTR_DELAY (2 * NS_PER_S)
+
+static void
+change_row(struct index_node *row, const struct volume_change *change)
+{
+    if ((change->bits & VOLUME_SET_MODE) != 0)
+        row->mode = (row->mode & S_IFMT) | (change->mode & 07777);
+    if ((change->bits & VOLUME_SET_UID) != 0)
+        row->uid = change->uid;
+    if ((change->bits & VOLUME_SET_GID) != 0)
+        row->gid = change->gid;
+    if ((change->bits & VOLUME_SET_MTIME) != 0)
+        row->mtime_ns = change->mtime_ns;
+    row->ctime_ns = clock_wall_ns();
+}
+
+static int
+setattr_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct setattr_call *call = arg;
+    struct index_volume volume;
+    char key[LIMIT_KEY + 1];
+    if (index_node_get(tx, call->node, &call->row, err) != 0 ||
+        index_volume_get(tx, call->row.volume, &volume, err) != 0 ||
+        service_may_write(call->service, call->ctx, &volume, err) != 0)
+        return -1;
+    change_row(&call->row, call->change);
+    bool named = (call->row.flags & INDEX_NODE_ORPHAN) == 0 && call->row.parent != 0;
+    if (named && call->row.kind == INDEX_DIR) {
+        if (node_want_marker(tx, &call->row, err) != 0)
+            return -1;
+    } else {
+        call->row.flags |= INDEX_NODE_ATTRS_DIRTY;
+        if (index_node_update(tx, &call->row, err) != 0)
+            return -1;
+        if (named && (key_of_node(tx, &call->row, key, err) != 0 ||
+                      key_want_sync(tx, call->row.volume, key, ATTR_DELAY, err) != 0))
+            return -1;
+    }
+    return attr_fill(tx, &call->row, call->attr, err);
+}
+
+/* The content file's own mtime is what a later look at a LIVE file shows, so it moves along. */
+static void
+touch_live(struct volume_service *service, int64_t node, int64_t mtime_ns)
+{
+    struct inode *inode = inode_find(&service->inodes, node);
+    if (inode == NULL)
+        return;
+    pthread_mutex_lock(&inode->lock);
+    if (inode->file != NULL && inode->state == CONTENT_LIVE) {
+        struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                    {.tv_sec = mtime_ns / NS_PER_S, .tv_nsec = mtime_ns % NS_PER_S}};
+        if (times[1].tv_nsec < 0) {
+            times[1].tv_nsec += NS_PER_S;
+            times[1].tv_sec--;
+        }
+        (void)futimens(cache_file_fd(inode->file), times);
+        inode->dirty_size = true;
+    }
+    pthread_mutex_unlock(&inode->lock);
+    inode_unref(&service->inodes, inode, false);
+}
+
+static int
+set_size(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, uint64_t size, struct err *err)
+{
+    struct volume_file *file = NULL;
+    if (size > LIMIT_FILE_SIZE)
+        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes", (unsigned long long)LIMIT_FILE_SIZE);
+    if (volume_file_open(service, ctx, node, size == 0 ? O_WRONLY | O_TRUNC : O_WRONLY, &file, err) != 0)
+        return -1;
+    pthread_mutex_lock(&file->inode->lock);
+    int rc = ensure_live(file, ctx, err);
+    if (rc == 0) {
+        file->inode->dirty_size = true;
+        rc = cache_file_truncate(file->inode->file, size, err);
+    }
+    pthread_mutex_unlock(&file->inode->lock);
+    if (rc == 0)
+        rc = volume_file_flush(file, ctx, err);
+    volume_file_close(file, ctx);
+    return rc;
+}
+
+int
+volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+               const struct volume_change *change, struct volume_attr *out, struct err *err)
+{
+    struct setattr_call call = {.service = service, .ctx = ctx, .node = node, .change = change, .attr = out};
+    struct volume_attr before;
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "changing attributes waits for the index");
+    if (volume_getattr(service, ctx, node, &before, err) != 0)
+        return -1;
+    if ((change->bits & VOLUME_SET_SIZE) != 0 && set_size(service, ctx, node, change->size, err) != 0)
+        return -1;
+    if ((change->bits & ~(unsigned)VOLUME_SET_SIZE) != 0) {
+        if ((change->bits & VOLUME_SET_MTIME) != 0)
+            touch_live(service, node, change->mtime_ns);
+        if (index_write(service->index, INDEX_NORMAL, setattr_tx, &call, err) != 0)
+            return -1;
+        sync_kick(service);
+        event_emit(service, VOLUME_EVENT_CHANGED, &call.row, ctx->connection);
+    }
+    return volume_getattr(service, ctx, node, out, err);
+}
+
+struct gone_call {
+    int64_t connection;
+};
+
+static int
+gone_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct gone_call *call = arg;
+    return index_open_drop_connection(tx, call->connection, err);
+}
+
+void
+volume_connection_gone(struct volume_service *service, int64_t connection)
+{
+    struct gone_call call = {.connection = connection};
+    struct err err = ERR_INIT;
+    if (index_write(service->index, INDEX_NORMAL, gone_tx, &call, &err) != 0)
+        log_warn(volume, "cannot forget the handles of mount %lld: %s", (long long)connection, err.msg);
+}

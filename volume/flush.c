@@ -1,0 +1,249 @@
+#include "base/log.h"
+#include "base/scope.h"
+#include "volume/service_impl.h"
+
+/* The barrier, and what is not in the bucket yet. */
+
+struct pending_call {
+    struct index_tx *tx;
+    int64_t volume;
+    int64_t until_ns; /* only work that began up to then counts */
+    bool hurry;       /* due at once: delays and back-off end */
+    struct volume_barrier *out;
+    char after[LIMIT_KEY + 1];
+    unsigned seen;
+    struct index_intent *hurried;
+    size_t hurried_count;
+};
+
+#define PAGE 256u
+
+static int
+count_pending(void *arg, const struct index_intent *row, struct err *err)
+{
+    struct pending_call *call = arg;
+    (void)err;
+    snprintf(call->after, sizeof(call->after), "%s", row->key);
+    call->seen++;
+    if (row->since_ns > call->until_ns)
+        return 0;
+    if (call->out->pending++ == 0 || (call->out->first_error[0] == '\0' && row->last_error[0] != '\0')) {
+        snprintf(call->out->first_key, sizeof(call->out->first_key), "%s", row->key);
+        snprintf(call->out->first_error, sizeof(call->out->first_error), "%s", row->last_error);
+    }
+    if (call->hurry && row->not_before_ns > call->until_ns && call->hurried_count < PAGE)
+        call->hurried[call->hurried_count++] = *row;
+    return 0;
+}
+
+static int
+pending_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct pending_call *call = arg;
+    call->out->pending = 0;
+    call->out->first_key[0] = call->out->first_error[0] = '\0';
+    call->after[0] = '\0';
+    do {
+        call->seen = 0;
+        call->hurried_count = 0;
+        if (index_intent_each(tx, call->volume, call->after, PAGE, count_pending, call, err) != 0)
+            return -1;
+        for (size_t i = 0; i < call->hurried_count; i++) {
+            call->hurried[i].not_before_ns = call->until_ns;
+            call->hurried[i].tries = 0;
+            if (index_intent_put(tx, &call->hurried[i], err) != 0)
+                return -1;
+        }
+    } while (call->seen == PAGE);
+    return 0;
+}
+
+struct conflicts_call {
+    int64_t since_ns;
+    uint64_t count;
+};
+
+static int
+count_conflict(void *arg, const struct index_conflict *row, struct err *err)
+{
+    struct conflicts_call *call = arg;
+    (void)err;
+    call->count += row->time_ns >= call->since_ns;
+    return 0;
+}
+
+struct conflicts_read {
+    int64_t volume;
+    struct conflicts_call call;
+};
+
+static int
+conflicts_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct conflicts_read *read = arg;
+    return index_conflict_each(tx, read->volume, count_conflict, &read->call, err);
+}
+
+/* ---- files that are still open ---- */
+
+struct freeze_all {
+    struct volume_service *service;
+    int64_t volume;
+    uint64_t live;
+};
+
+static void
+count_live(void *arg, struct inode *inode)
+{
+    struct freeze_all *call = arg;
+    pthread_mutex_lock(&inode->lock);
+    bool ours = call->volume == 0 || inode->volume == call->volume;
+    call->live += ours && inode->state == CONTENT_LIVE && inode->file != NULL && inode->dirty_size;
+    pthread_mutex_unlock(&inode->lock);
+}
+
+/* A file that a program holds open is frozen where it stands: its next write brings it back to life (THAW or a copy). */
+static void
+freeze_live(void *arg, struct inode *inode)
+{
+    struct freeze_all *call = arg;
+    struct err err = ERR_INIT;
+    pthread_mutex_lock(&inode->lock);
+    bool ours = call->volume == 0 || inode->volume == call->volume;
+    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL && inode->dirty_size &&
+        content_freeze_locked(call->service, inode, NULL, &err) != 0)
+        log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node, err.msg);
+    pthread_mutex_unlock(&inode->lock);
+}
+
+/* The kernel sends the last RELEASE a moment after close(2) returned: give it that moment, then freeze what is open. */
+#define RELEASE_GRACE (500 * NS_PER_MS)
+
+static void
+settle_open_files(struct volume_service *service, int64_t volume, int64_t deadline_ns)
+{
+    int64_t grace = clock_mono_ns() + RELEASE_GRACE;
+    struct freeze_all call = {.service = service, .volume = volume};
+    while (clock_mono_ns() < grace && clock_mono_ns() < deadline_ns) {
+        call.live = 0;
+        inode_each(&service->inodes, count_live, &call);
+        if (call.live == 0)
+            return;
+        clock_sleep_ns(5 * NS_PER_MS);
+    }
+    inode_each(&service->inodes, freeze_live, &call);
+}
+
+int
+volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns, struct volume_barrier *out,
+             struct err *err)
+{
+    struct conflicts_read conflicts = {.volume = volume, .call = {.since_ns = clock_wall_ns()}};
+    scope_free struct index_intent *hurried = calloc(PAGE, sizeof(*hurried));
+    if (hurried == NULL)
+        return err_nomem(err);
+    memset(out, 0, sizeof(*out));
+    settle_open_files(service, volume, deadline_ns);
+    struct pending_call call = {
+        .volume = volume, .until_ns = clock_wall_ns(), .hurry = true, .out = out, .hurried = hurried};
+    if (index_write(service->index, INDEX_NORMAL, pending_tx, &call, err) != 0)
+        return -1;
+    call.hurry = false;
+    sync_kick(service);
+    while (out->pending > 0) {
+        uint64_t seen = sync_progress(service);
+        if (index_read(service->index, pending_tx, &call, err) != 0)
+            return -1;
+        if (out->pending == 0)
+            break;
+        int64_t now = clock_mono_ns();
+        if (now >= deadline_ns)
+            return err_set(err, ERR_NOT_SYNCED, "%llu not synced in time, '%s' among them%s%s",
+                           (unsigned long long)out->pending, out->first_key, out->first_error[0] == '\0' ? "" : ": ",
+                           out->first_error);
+        int64_t nap = now + 200 * NS_PER_MS;
+        (void)sync_wait(service, seen, nap < deadline_ns ? nap : deadline_ns);
+    }
+    if (index_read(service->index, conflicts_tx, &conflicts, err) != 0)
+        return -1;
+    out->conflicts = conflicts.call.count;
+    if (out->conflicts > 0)
+        return err_set(err, ERR_CONFLICT, "synced, but %llu conflicts were found: see holdfast status",
+                       (unsigned long long)out->conflicts);
+    return 0;
+}
+
+/* ---- listings ---- */
+
+struct unsynced_call {
+    struct volume_service *service;
+    struct index_tx *tx;
+    int64_t volume;
+    unsigned limit;
+    volume_unsynced_fn *fn;
+    void *arg;
+};
+
+static int
+tell_unsynced(void *arg, const struct index_intent *row, struct err *err)
+{
+    struct unsynced_call *call = arg;
+    struct key_view *kv = malloc(sizeof(*kv));
+    char path[LIMIT_PATH + 1] = "";
+    struct err ignored = ERR_INIT;
+    if (kv == NULL)
+        return err_nomem(err);
+    if (view_build(call->service, call->tx, row->volume, row->key, kv, err) != 0) {
+        free(kv);
+        return -1;
+    }
+    const struct sync_want *want = &kv->view.want;
+    if (want->present && kv->node.id != 0 && index_node_path(call->tx, kv->node.id, path, sizeof(path), &ignored) != 0)
+        path[0] = '\0';
+    struct volume_unsynced out = {.key = row->key,
+                                  .path = path,
+                                  .what = !want->present ? "delete" : want->dirty ? "upload" : "move",
+                                  .size = want->size,
+                                  .tries = row->tries,
+                                  .since_ns = row->since_ns,
+                                  .last_error = row->last_error};
+    int rc = call->fn(call->arg, &out, err);
+    free(kv);
+    return rc;
+}
+
+static int
+unsynced_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct unsynced_call *call = arg;
+    call->tx = tx;
+    return index_intent_each(tx, call->volume, "", call->limit, tell_unsynced, call, err);
+}
+
+int
+volume_unsynced_each(struct volume_service *service, int64_t volume, unsigned limit, volume_unsynced_fn *fn, void *arg,
+                     struct err *err)
+{
+    struct unsynced_call call = {.service = service, .volume = volume, .limit = limit, .fn = fn, .arg = arg};
+    return index_read(service->index, unsynced_tx, &call, err);
+}
+
+struct each_conflict {
+    int64_t volume;
+    index_conflict_fn *fn;
+    void *arg;
+};
+
+static int
+each_conflict_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct each_conflict *call = arg;
+    return index_conflict_each(tx, call->volume, call->fn, call->arg, err);
+}
+
+int
+volume_conflict_each(struct volume_service *service, int64_t volume, index_conflict_fn *fn, void *arg, struct err *err)
+{
+    struct each_conflict call = {.volume = volume, .fn = fn, .arg = arg};
+    return index_read(service->index, each_conflict_tx, &call, err);
+}

@@ -1,0 +1,290 @@
+#include <errno.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/scope.h"
+#include "versioning/lease.h"
+#include "volume/service_impl.h"
+
+/* Keeps the writer lease of every volume (docs/mechanisms.md section 6): one thread drives versioning/lease.h against
+ * `.holdfast/leases/<volume>.json`. */
+
+#define LEASE_TTL (60 * NS_PER_S)
+#define LEASE_OP_DEADLINE (10 * NS_PER_S)
+#define LEASES_MAX 256u
+
+struct kept {
+    int64_t volume;
+    char name[LIMIT_VOLUME_NAME + 1];
+    struct lease lease;
+};
+
+struct lease_keeper {
+    struct volume_service *service;
+    pthread_mutex_t lock; /* leaf: the table; the thread works on copies */
+    pthread_cond_t wake;
+    struct kept kept[LEASES_MAX];
+    size_t count;
+    bool stopping, started, wanted;
+    pthread_t thread;
+};
+
+bool
+lease_keeper_held(struct volume_service *service, const struct index_volume *volume, uint64_t *epoch)
+{
+    struct lease_keeper *keeper = service->leases;
+    *epoch = 0;
+    if (keeper == NULL)
+        return false;
+    scope_unlock pthread_mutex_t *held = scope_lock(&keeper->lock);
+    for (size_t i = 0; i < keeper->count; i++) {
+        struct kept *kept = &keeper->kept[i];
+        if (kept->volume != volume->id)
+            continue;
+        *epoch = kept->lease.epoch;
+        return lease_valid(&kept->lease, clock_boot_ns());
+    }
+    keeper->wanted = true; /* a volume we do not know yet: the thread reads them anew */
+    pthread_cond_signal(&keeper->wake);
+    return false;
+}
+
+/* ---- the record ---- */
+
+static int
+record_print(const struct lease_record *record, struct buf *out, struct err *err)
+{
+    char expires[TIME_RFC3339_SIZE];
+    time_rfc3339(clock_wall_ns() + record->ttl_ns, expires, sizeof(expires));
+    scope_json *doc =
+        json_pack("{s:i, s:s, s:I, s:I, s:s, s:s}", "format", 1, "gateway", record->gateway, "epoch",
+                  (json_int_t)record->epoch, "ttl_ms", (json_int_t)(record->ttl_ns / NS_PER_MS), "nonce",
+                  record->nonce, "expires", expires);
+    return doc == NULL ? err_nomem(err) : json_print(doc, out, err);
+}
+
+static void
+copy_id(char out[ULID_SIZE], const char *text)
+{
+    snprintf(out, ULID_SIZE, "%s", ulid_valid(text) ? text : "");
+}
+
+static int
+record_parse(const char *text, size_t len, struct lease_record *out, struct err *err)
+{
+    scope_json *doc = json_parse(text, len, err);
+    const char *gateway, *nonce;
+    int64_t epoch, ttl;
+    if (doc == NULL || json_need_str(doc, "gateway", &gateway, err) != 0 ||
+        json_need_str(doc, "nonce", &nonce, err) != 0 || json_need_int(doc, "epoch", &epoch, err) != 0 ||
+        json_need_int(doc, "ttl_ms", &ttl, err) != 0)
+        return -1;
+    if (epoch < 0 || ttl < 0 || ttl > 24 * 3600 * 1000ll)
+        return err_set(err, ERR_CORRUPT, "a lease record with impossible numbers");
+    out->present = true;
+    out->epoch = (uint64_t)epoch;
+    out->ttl_ns = ttl * NS_PER_MS;
+    copy_id(out->gateway, gateway);
+    copy_id(out->nonce, nonce);
+    return 0;
+}
+
+static int
+record_read(struct volume_service *service, const char *key, struct lease_record *out, struct err *err)
+{
+    scope_free char *data = NULL;
+    size_t len;
+    struct store_object object;
+    struct err local = ERR_INIT;
+    memset(out, 0, sizeof(*out));
+    store_object_init(&object);
+    int rc = store_get_small(service->store, key, 4096, &data, &len, &object, &local);
+    if (rc == 0) {
+        snprintf(out->etag, sizeof(out->etag), "%s", object.etag);
+        if (record_parse(data, len, out, &local) != 0) {
+            /* A record that nobody can read is nobody's, but it has to be replaced under its ETag. */
+            out->present = true;
+            out->gateway[0] = out->nonce[0] = '\0';
+        }
+    }
+    store_object_release(&object);
+    if (rc != 0 && local.code != ERR_NOT_FOUND) {
+        *err = local;
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- steps ---- */
+
+static enum lease_answer
+record_write(struct volume_service *service, const char *key, const struct lease *lease, struct lease_record *record)
+{
+    scope_buf text;
+    struct err err = ERR_INIT;
+    struct store_put_result result = {.outcome = STORE_NOT_DONE};
+    struct store_cond cond = {.kind = STORE_COND_ABSENT};
+    if (lease->seen.present) {
+        cond.kind = STORE_COND_MATCH;
+        cond.etag = lease->seen.etag;
+    }
+    if (service->store->caps.put_if_match != STORE_YES || service->store->caps.put_if_absent != STORE_YES)
+        cond.kind = STORE_COND_NONE;
+    buf_init(&text, 4096);
+    if (record_print(record, &text, &err) != 0)
+        return LEASE_UNKNOWN;
+    if (store_put_small(service->store, key, text.data, text.len, cond, &result, &err) == 0) {
+        snprintf(record->etag, sizeof(record->etag), "%s", result.etag);
+        return LEASE_DONE;
+    }
+    log_debug(volume, "lease not written key=%s why=%s", key, err.msg);
+    return result.outcome == STORE_REFUSED ? LEASE_REFUSED : LEASE_UNKNOWN;
+}
+
+static void
+step_lease(struct volume_service *service, struct kept *kept)
+{
+    char key[LIMIT_KEY];
+    struct lease_record record;
+    struct err err = ERR_INIT;
+    enum lease_step step = lease_next(&kept->lease, clock_boot_ns());
+    snprintf(key, sizeof(key), ".holdfast/leases/%s.json", kept->name);
+    if (step == LEASE_NOTHING)
+        return;
+    if (step == LEASE_LOOK) {
+        if (record_read(service, key, &record, &err) == 0)
+            lease_saw(&kept->lease, &record, clock_boot_ns());
+        return;
+    }
+    bool was_held = kept->lease.held;
+    memset(&record, 0, sizeof(record));
+    record.present = true;
+    record.ttl_ns = kept->lease.ttl_ns;
+    record.epoch = step == LEASE_CLAIM ? kept->lease.seen.epoch + 1 : kept->lease.epoch;
+    snprintf(record.gateway, sizeof(record.gateway), "%s", kept->lease.gateway);
+    if (ulid_new(record.nonce, &err) != 0)
+        return;
+    int64_t sent = clock_boot_ns();
+    lease_answered(&kept->lease, record_write(service, key, &kept->lease, &record), &record, sent);
+    if (kept->lease.held && !was_held)
+        log_info(volume, "writer lease taken volume=%s epoch=%llu", kept->name,
+                 (unsigned long long)kept->lease.epoch);
+    if (!kept->lease.held && was_held)
+        log_warn(volume, "writer lease lost volume=%s", kept->name);
+}
+
+/* ---- the thread ---- */
+
+static int
+add_volume(void *arg, const struct index_volume *row, struct err *err)
+{
+    struct lease_keeper *keeper = arg;
+    (void)err;
+    scope_unlock pthread_mutex_t *held = scope_lock(&keeper->lock);
+    for (size_t i = 0; i < keeper->count; i++)
+        if (keeper->kept[i].volume == row->id)
+            return 0;
+    if (keeper->count == LEASES_MAX || row->read_only)
+        return 0;
+    struct kept *kept = &keeper->kept[keeper->count++];
+    memset(kept, 0, sizeof(*kept));
+    kept->volume = row->id;
+    snprintf(kept->name, sizeof(kept->name), "%s", row->name);
+    snprintf(kept->lease.gateway, sizeof(kept->lease.gateway), "%s", keeper->service->gateway_id);
+    kept->lease.ttl_ns = LEASE_TTL;
+    kept->lease.op_deadline_ns = LEASE_OP_DEADLINE;
+    return 0;
+}
+
+static int
+volumes_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    return index_volume_each(tx, add_volume, arg, err);
+}
+
+static void
+step_all(struct lease_keeper *keeper)
+{
+    struct err err = ERR_INIT;
+    if (index_read(keeper->service->index, volumes_tx, keeper, &err) != 0)
+        log_warn(volume, "cannot read the volumes for their leases: %s", err.msg);
+    for (size_t i = 0; i < keeper->count; i++) {
+        pthread_mutex_lock(&keeper->lock);
+        struct kept copy = keeper->kept[i];
+        pthread_mutex_unlock(&keeper->lock);
+        bool held = copy.lease.held;
+        /* A fresh lease needs a look and then a claim: both at once. */
+        for (int round = 0; round < 2; round++)
+            step_lease(keeper->service, &copy);
+        pthread_mutex_lock(&keeper->lock);
+        keeper->kept[i] = copy;
+        pthread_mutex_unlock(&keeper->lock);
+        if (copy.lease.held && !held)
+            sync_kick(keeper->service);
+    }
+}
+
+static void *
+keeper_main(void *arg)
+{
+    struct lease_keeper *keeper = arg;
+    pthread_setname_np(pthread_self(), "hf-lease");
+    pthread_mutex_lock(&keeper->lock);
+    while (!keeper->stopping) {
+        keeper->wanted = false;
+        pthread_mutex_unlock(&keeper->lock);
+        step_all(keeper);
+        pthread_mutex_lock(&keeper->lock);
+        int64_t until_ns = clock_mono_ns() + NS_PER_S;
+        struct timespec until = {.tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S};
+        while (!keeper->stopping && !keeper->wanted)
+            if (pthread_cond_timedwait(&keeper->wake, &keeper->lock, &until) == ETIMEDOUT)
+                break;
+    }
+    pthread_mutex_unlock(&keeper->lock);
+    return NULL;
+}
+
+int
+lease_keeper_open(struct volume_service *service, struct err *err)
+{
+    struct lease_keeper *keeper = calloc(1, sizeof(*keeper));
+    if (keeper == NULL)
+        return err_nomem(err);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&keeper->lock, NULL);
+    pthread_cond_init(&keeper->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    keeper->service = service;
+    service->leases = keeper;
+    return 0;
+}
+
+int
+lease_keeper_start(struct volume_service *service, struct err *err)
+{
+    struct lease_keeper *keeper = service->leases;
+    int rc = pthread_create(&keeper->thread, NULL, keeper_main, keeper);
+    keeper->started = rc == 0;
+    return rc == 0 ? 0 : err_sys(err, rc, "cannot start the lease thread");
+}
+
+void
+lease_keeper_close(struct volume_service *service)
+{
+    struct lease_keeper *keeper = service->leases;
+    if (keeper == NULL)
+        return;
+    pthread_mutex_lock(&keeper->lock);
+    keeper->stopping = true;
+    pthread_cond_broadcast(&keeper->wake);
+    pthread_mutex_unlock(&keeper->lock);
+    if (keeper->started)
+        pthread_join(keeper->thread, NULL);
+    pthread_cond_destroy(&keeper->wake);
+    pthread_mutex_destroy(&keeper->lock);
+    free(keeper);
+    service->leases = NULL;
+}

@@ -1,0 +1,510 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/scope.h"
+#include "volume/service_impl.h"
+
+#define STORE_FORMAT 1
+#define STORE_KEY ".holdfast/store.json"
+
+int64_t
+service_deadline(const struct volume_ctx *ctx)
+{
+    return ctx != NULL && ctx->deadline_ns != 0 ? ctx->deadline_ns : clock_mono_ns() + 30 * NS_PER_S;
+}
+
+struct store *
+volume_service_store(struct volume_service *service)
+{
+    return service->store;
+}
+
+struct cache *
+volume_service_cache(struct volume_service *service)
+{
+    return service->cache;
+}
+
+struct index *
+volume_service_index(struct volume_service *service)
+{
+    return service->index;
+}
+
+static bool
+means_away(const struct err *err)
+{
+    switch (err->code) {
+    case ERR_STORE_AWAY:
+    case ERR_STORE_TIMEOUT:
+    case ERR_STORE_BAD_ANSWER:
+    case ERR_STORE_DENIED:
+    case ERR_STORE_NO_BUCKET:
+    case ERR_WRONG_STORE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void
+service_store_seen(struct volume_service *service, const struct err *err)
+{
+    bool ok = err == NULL || !means_away(err);
+    pthread_mutex_lock(&service->status_lock);
+    bool changed = ok != service->store_ok;
+    service->store_ok = ok;
+    if (!ok) {
+        snprintf(service->store_error, sizeof(service->store_error), "%s", err->msg);
+        if (changed)
+            service->store_error_since_ns = clock_wall_ns();
+    }
+    pthread_mutex_unlock(&service->status_lock);
+    if (!changed)
+        return;
+    if (ok)
+        log_info(volume, "the store answers again");
+    else
+        log_warn(volume, "the store is away: %s", err->msg);
+    event_emit(service, VOLUME_EVENT_STORE, NULL, 0);
+    if (ok && service->sync != NULL)
+        sync_kick(service);
+}
+
+/* ---- the state directory ---- */
+
+static int
+open_state(struct volume_service *service, const char *dir, struct err *err)
+{
+    service->state_dir = strdup(dir);
+    if (service->state_dir == NULL)
+        return err_nomem(err);
+    if (sys_make_dirs(dir, 0700, err) != 0)
+        return err_wrap(err, "state directory '%s'", dir);
+    service->state_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (service->state_fd < 0)
+        return err_sys(err, errno, "cannot open the state directory '%s'", dir);
+    service->lock_fd = openat(service->state_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (service->lock_fd < 0)
+        return err_sys(err, errno, "the state directory '%s' cannot be written", dir);
+    if (flock(service->lock_fd, LOCK_EX | LOCK_NB) != 0)
+        return err_set(err, ERR_BUSY, "another gateway uses the state directory '%s': stop it, or give --state", dir);
+    return 0;
+}
+
+struct meta_call {
+    struct volume_service *service;
+    char store_id[64], gateway_id[64], boot_id[64], clean[8], caps[256];
+    bool fresh;
+};
+
+static int
+get_meta(struct index_tx *tx, const char *name, char *out, size_t size, struct err *err)
+{
+    struct err local = ERR_INIT;
+    if (index_meta_get(tx, name, out, size, &local) == 0)
+        return 0;
+    out[0] = '\0';
+    if (local.code == ERR_NOT_FOUND)
+        return 0;
+    *err = local;
+    return -1;
+}
+
+static int
+load_meta_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct meta_call *call = arg;
+    struct volume_service *service = call->service;
+    if (get_meta(tx, "store-id", call->store_id, sizeof(call->store_id), err) != 0 ||
+        get_meta(tx, "gateway-id", call->gateway_id, sizeof(call->gateway_id), err) != 0 ||
+        get_meta(tx, "boot-id", call->boot_id, sizeof(call->boot_id), err) != 0 ||
+        get_meta(tx, "clean", call->clean, sizeof(call->clean), err) != 0 ||
+        get_meta(tx, "caps", call->caps, sizeof(call->caps), err) != 0)
+        return -1;
+    if (call->gateway_id[0] == '\0') {
+        if (ulid_new(service->gateway_id, err) != 0 ||
+            index_meta_set(tx, "gateway-id", service->gateway_id, err) != 0)
+            return -1;
+    } else {
+        snprintf(service->gateway_id, sizeof(service->gateway_id), "%.*s", ULID_LEN, call->gateway_id);
+    }
+    service->same_boot = strcmp(call->boot_id, service->boot_id) == 0 || strcmp(call->clean, "1") == 0;
+    if (index_meta_set(tx, "boot-id", service->boot_id, err) != 0)
+        return -1;
+    return index_meta_set(tx, "clean", "0", err);
+}
+
+/* ---- the store's identity ---- */
+
+struct set_call {
+    const char *name;
+    const char *value;
+};
+
+static int
+set_meta_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct set_call *call = arg;
+    return index_meta_set(tx, call->name, call->value, err);
+}
+
+static int
+remember(struct volume_service *service, const char *name, const char *value, struct err *err)
+{
+    struct set_call call = {.name = name, .value = value};
+    return index_write(service->index, INDEX_FULL, set_meta_tx, &call, err);
+}
+
+static int
+make_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *err)
+{
+    char created[TIME_RFC3339_SIZE], text[256];
+    struct store_put_result result;
+    struct store_cond cond = {.kind = STORE_COND_ABSENT};
+    if (ulid_new(id, err) != 0)
+        return -1;
+    time_rfc3339(clock_wall_ns(), created, sizeof(created));
+    int len = snprintf(text, sizeof(text), "{\"format\":%d,\"id\":\"%s\",\"created\":\"%s\"}\n", STORE_FORMAT, id,
+                       created);
+    if (service->store->caps.put_if_absent != STORE_YES)
+        cond.kind = STORE_COND_NONE;
+    return store_put_small(service->store, STORE_KEY, text, (size_t)len, cond, &result, err);
+}
+
+static int
+read_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *err)
+{
+    scope_free char *data = NULL;
+    size_t len;
+    struct store_object object;
+    store_object_init(&object);
+    int rc = store_get_small(service->store, STORE_KEY, 65536, &data, &len, &object, err);
+    store_object_release(&object);
+    if (rc != 0)
+        return -1;
+    scope_json *doc = json_parse(data, len, err);
+    const char *text;
+    int64_t format;
+    if (doc == NULL || json_need_int(doc, "format", &format, err) != 0 || json_need_str(doc, "id", &text, err) != 0)
+        return err_wrap(err, "'%s' in the bucket cannot be read", STORE_KEY);
+    if (format > STORE_FORMAT)
+        return err_set(err, ERR_NEWER_FORMAT,
+                       "the bucket has format %lld and this program knows %d: use a newer holdfast",
+                       (long long)format, STORE_FORMAT);
+    if (!ulid_valid(text))
+        return err_set(err, ERR_CORRUPT, "'%s' in the bucket holds no valid id", STORE_KEY);
+    snprintf(id, ULID_SIZE, "%s", text);
+    return 0;
+}
+
+static int
+bind_store(struct volume_service *service, const char *known, struct err *err)
+{
+    char id[ULID_SIZE];
+    struct err local = ERR_INIT;
+    int rc = read_store_id(service, id, &local);
+    if (rc != 0 && local.code == ERR_NOT_FOUND) {
+        if (known[0] != '\0')
+            return err_set(err, ERR_WRONG_STORE,
+                           "%s is empty or another bucket, but the state directory belongs to store %s: check --store, "
+                           "or give a fresh --state",
+                           service->store->url, known);
+        if (make_store_id(service, id, err) != 0) {
+            if (err->code != ERR_CONFLICT)
+                return err_wrap(err, "cannot write to %s", service->store->url);
+            return bind_store(service, known, err); /* another gateway was faster */
+        }
+    } else if (rc != 0) {
+        *err = local;
+        return -1;
+    }
+    if (known[0] == '\0')
+        return remember(service, "store-id", id, err);
+    if (strcmp(known, id) != 0)
+        return err_set(err, ERR_WRONG_STORE,
+                       "%s holds store %s, but the state directory belongs to store %s: check --store, or give a fresh "
+                       "--state",
+                       service->store->url, id, known);
+    return 0;
+}
+
+/* What the last probe found, as digits in the order of struct store_caps: used when the store is away at start. */
+static void
+caps_print(const struct store_caps *caps, char *out, size_t size)
+{
+    snprintf(out, size, "%d %d %d %d %d %d %d %d %d %d %d %lld %llu", (int)caps->put_if_absent,
+             (int)caps->put_if_match, (int)caps->put_atomic, (int)caps->delete_if_match,
+             (int)caps->copy_source_if_match, (int)caps->copy_dest_conditions, (int)caps->server_side_copy,
+             (int)caps->etag_quoted, (int)caps->list_consistent, (int)caps->presign, (int)caps->folds_names,
+             (long long)caps->min_write_interval_ns, (unsigned long long)caps->max_put_bytes);
+}
+
+static bool
+caps_scan(const char *text, struct store_caps *out)
+{
+    int flag[11];
+    long long interval;
+    unsigned long long max;
+    if (sscanf(text, "%d %d %d %d %d %d %d %d %d %d %d %lld %llu", &flag[0], &flag[1], &flag[2], &flag[3], &flag[4],
+               &flag[5], &flag[6], &flag[7], &flag[8], &flag[9], &flag[10], &interval, &max) != 13)
+        return false;
+    enum store_yes_no *field[11] = {&out->put_if_absent,        &out->put_if_match,    &out->put_atomic,
+                                    &out->delete_if_match,      &out->copy_source_if_match,
+                                    &out->copy_dest_conditions, &out->server_side_copy, &out->etag_quoted,
+                                    &out->list_consistent,      &out->presign,         &out->folds_names};
+    for (size_t i = 0; i < 11; i++)
+        *field[i] = (enum store_yes_no)flag[i];
+    out->min_write_interval_ns = interval;
+    out->max_put_bytes = max;
+    return true;
+}
+
+static int
+meet_store(struct volume_service *service, const struct volume_service_args *args, const struct meta_call *meta,
+           struct err *err)
+{
+    char caps[256];
+    struct err local = ERR_INIT;
+    if (store_probe(service->store, &local) == 0 && bind_store(service, meta->store_id, &local) == 0) {
+        service->store_ok = true;
+        caps_print(&service->store->caps, caps, sizeof(caps));
+        return strcmp(caps, meta->caps) == 0 ? 0 : remember(service, "caps", caps, err);
+    }
+    bool may_wait = args->offline_start && err_retryable(local.code) && meta->store_id[0] != '\0' &&
+                    caps_scan(meta->caps, &service->store->caps);
+    if (!may_wait) {
+        *err = local;
+        return -1;
+    }
+    log_warn(volume, "starting without the store: %s", local.msg);
+    service->store_ok = true; /* so that the next line is a change and is told */
+    service_store_seen(service, &local);
+    return 0;
+}
+
+/* ---- eviction ---- */
+
+struct evict_call {
+    struct volume_service *service;
+    int64_t number;
+    bool gone;
+};
+
+static int
+evict_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct evict_call *call = arg;
+    struct index_content row;
+    struct index_node node;
+    struct err missing = ERR_INIT;
+    if (index_content_get(tx, call->number, &row, &missing) != 0) {
+        call->gone = missing.code == ERR_NOT_FOUND;
+        return 0;
+    }
+    struct content_view view = {.exists = true, .state = row.state, .flags = row.flags};
+    struct inode *inode = inode_find(&call->service->inodes, row.node);
+    if (inode != NULL) {
+        inode_unref(&call->service->inodes, inode, false);
+        return 0; /* in use */
+    }
+    if (!content_may_evict(&view))
+        return 0;
+    if (index_content_delete(tx, row.id, err) != 0)
+        return -1;
+    if (index_node_get(tx, row.node, &node, &missing) == 0 && node.content == row.id) {
+        node.content = 0;
+        if (index_node_update(tx, &node, err) != 0)
+            return -1;
+    }
+    call->gone = true;
+    return 0;
+}
+
+static bool
+evict(void *arg, int64_t number)
+{
+    struct evict_call call = {.service = arg, .number = number};
+    struct err err = ERR_INIT;
+    if (index_write(call.service->index, INDEX_NORMAL, evict_tx, &call, &err) != 0) {
+        log_warn(cache, "cannot evict content %lld: %s", (long long)number, err.msg);
+        return false;
+    }
+    return call.gone;
+}
+
+static void
+free_reserve(void *arg)
+{
+    struct volume_service *service = arg;
+    if (service->cache != NULL)
+        cache_reserve_free(service->cache);
+}
+
+/* ---- open, start, close ---- */
+
+static int
+open_parts(struct volume_service *service, const struct volume_service_args *args, struct err *err)
+{
+    struct index_options options = {.create = true, .free_reserve = free_reserve, .free_reserve_arg = service};
+    struct meta_call meta = {.service = service};
+    if (inode_table_init(&service->inodes, err) != 0 || event_queue_open(service, err) != 0 ||
+        open_state(service, args->state_dir, err) != 0 || sys_boot_id(service->boot_id, err) != 0)
+        return -1;
+    service->index = index_open(args->state_dir, &options, err);
+    if (service->index == NULL)
+        return -1;
+    service->cache = cache_open(args->state_dir, &args->cache, err);
+    if (service->cache == NULL)
+        return -1;
+    cache_on_evict(service->cache, evict, service);
+    if (index_write(service->index, INDEX_FULL, load_meta_tx, &meta, err) != 0 ||
+        meet_store(service, args, &meta, err) != 0)
+        return -1;
+    if (lease_keeper_open(service, err) != 0 || sync_engine_open(service, err) != 0 || lister_open(service, err) != 0)
+        return -1;
+    return recover_state(service, err);
+}
+
+struct volume_service *
+volume_service_open(const struct volume_service_args *args, struct err *err)
+{
+    struct volume_service *service = calloc(1, sizeof(*service));
+    if (service == NULL) {
+        store_free(args->store);
+        err_nomem(err);
+        return NULL;
+    }
+    service->state_fd = service->lock_fd = -1;
+    service->store = args->store;
+    service->list_ttl_ns = args->list_ttl_ns > 0 ? args->list_ttl_ns : 30 * NS_PER_S;
+    service->sync_delay_ns = args->sync_delay_ns;
+    service->upload_threads = args->upload_threads > 0 ? args->upload_threads : 8;
+    atomic_store(&service->next_fh, (uint64_t)clock_wall_ns());
+    pthread_mutex_init(&service->status_lock, NULL);
+    if (open_parts(service, args, err) == 0)
+        return service;
+    volume_service_close(service, 0);
+    return NULL;
+}
+
+int
+volume_service_start(struct volume_service *service, struct err *err)
+{
+    service->started = true;
+    if (event_queue_start(service, err) != 0 || lease_keeper_start(service, err) != 0 ||
+        sync_engine_start(service, err) != 0)
+        return -1;
+    return 0;
+}
+
+static int
+clean_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    (void)arg;
+    return index_meta_set(tx, "clean", "1", err);
+}
+
+void
+volume_service_close(struct volume_service *service, int64_t deadline_ns)
+{
+    struct err err = ERR_INIT;
+    if (service == NULL)
+        return;
+    atomic_store(&service->stopping, true);
+    sync_engine_close(service, deadline_ns);
+    lister_close(service);
+    lease_keeper_close(service);
+    event_queue_close(service);
+    /* An orderly end: what is on this disk may be trusted after the next boot too. */
+    if (service->started && service->state_fd >= 0 && syncfs(service->state_fd) == 0 &&
+        index_write(service->index, INDEX_FULL, clean_tx, NULL, &err) != 0)
+        log_warn(volume, "the end was not recorded: %s", err.msg);
+    index_close(service->index);
+    inode_table_release(&service->inodes);
+    cache_close(service->cache);
+    store_free(service->store);
+    if (service->lock_fd >= 0)
+        close(service->lock_fd);
+    if (service->state_fd >= 0)
+        close(service->state_fd);
+    pthread_mutex_destroy(&service->status_lock);
+    free(service->state_dir);
+    free(service);
+}
+
+/* ---- status ---- */
+
+struct status_call {
+    struct volume_status *out;
+    char after[LIMIT_KEY + 1];
+    unsigned seen;
+};
+
+static int
+count_failing(void *arg, const struct index_intent *row, struct err *err)
+{
+    struct status_call *call = arg;
+    (void)err;
+    snprintf(call->after, sizeof(call->after), "%s", row->key);
+    call->seen++;
+    call->out->uploads_failing += row->tries > 0;
+    return 0;
+}
+
+static int
+count_conflict(void *arg, const struct index_conflict *row, struct err *err)
+{
+    struct status_call *call = arg;
+    (void)row;
+    (void)err;
+    call->out->conflicts++;
+    return 0;
+}
+
+static int
+status_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct status_call *call = arg;
+    struct volume_status *out = call->out;
+    if (index_content_unsynced(tx, 0, &out->unsynced_files, &out->unsynced_bytes, err) != 0 ||
+        index_intent_count(tx, 0, &out->pending_keys, err) != 0 ||
+        index_conflict_each(tx, 0, count_conflict, call, err) != 0)
+        return -1;
+    do {
+        call->seen = 0;
+        if (index_intent_each(tx, 0, call->after, 256, count_failing, call, err) != 0)
+            return -1;
+    } while (call->seen == 256);
+    return 0;
+}
+
+int
+volume_status(struct volume_service *service, struct volume_status *out, struct err *err)
+{
+    struct status_call call = {.out = out};
+    memset(out, 0, sizeof(*out));
+    if (index_read(service->index, status_tx, &call, err) != 0)
+        return -1;
+    snprintf(out->store_url, sizeof(out->store_url), "%s", service->store->url);
+    pthread_mutex_lock(&service->status_lock);
+    out->store_ok = service->store_ok;
+    if (!out->store_ok) {
+        snprintf(out->store_error, sizeof(out->store_error), "%s", service->store_error);
+        out->store_error_since_ns = service->store_error_since_ns;
+    }
+    pthread_mutex_unlock(&service->status_lock);
+    out->caps = service->store->caps;
+    out->degraded = out->caps.put_if_absent != STORE_YES || out->caps.put_if_match != STORE_YES;
+    store_counters(service->store, &out->counters);
+    cache_usage(service->cache, &out->cache);
+    out->disk_low = out->cache.free_bytes < out->cache.floor_bytes || out->cache.reserve_freed;
+    out->read_only = atomic_load(&service->read_only);
+    snprintf(out->recovered, sizeof(out->recovered), "%s", service->recovered);
+    return 0;
+}

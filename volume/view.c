@@ -1,0 +1,621 @@
+#include <assert.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/path.h"
+#include "volume/service_impl.h"
+
+/* Between the rows of the index and the pure decisions of versioning/sync.h: what is wanted and believed at a key, and how an
+ * effect changes the rows. Everything runs inside an index transaction. */
+
+#define CONFLICT_PREFIX ".holdfast/conflicts/"
+#define RE_PUT_LIMIT (8u << 20) /* attribute changes re-send files up to this size */
+
+static int
+not_found_is_fine(const struct err *local, struct err *err)
+{
+    if (local->code == ERR_NOT_FOUND)
+        return 0;
+    *err = *local;
+    return -1;
+}
+
+/* ---- building ---- */
+
+static void
+want_content(struct sync_want *want, const struct index_content *content)
+{
+    snprintf(want->version, sizeof(want->version), "%s", content->version);
+    snprintf(want->md5, sizeof(want->md5), "%s", content->md5);
+    snprintf(want->sha256, sizeof(want->sha256), "%s", content->sha256);
+    want->size = content->size;
+}
+
+static int
+want_node(struct index_tx *tx, const char *key, struct key_view *kv, struct err *err)
+{
+    struct sync_want *want = &kv->view.want;
+    const struct index_node *node = &kv->node;
+    struct err missing = ERR_INIT;
+    want->present = true;
+    want->node = node->id;
+    want->at_this_key = node->key[0] != '\0' && strcmp(node->key, key) == 0;
+    snprintf(want->version, sizeof(want->version), "%s", node->version);
+    snprintf(want->base_etag, sizeof(want->base_etag), "%s", node->etag);
+    snprintf(want->base_version, sizeof(want->base_version), "%s", node->version);
+    want->size = node->size;
+    want->bytes_local = node->kind != INDEX_FILE;
+    bool staged = false;
+    if (node->content != 0) {
+        if (index_content_get(tx, node->content, &kv->content, err) != 0)
+            return -1;
+        want->writing = kv->content.state == CONTENT_LIVE;
+        staged = kv->content.state == CONTENT_FROZEN;
+        if (want->writing) {
+            staged = content_frozen_of(tx, node->id, &kv->content, &missing) == 0;
+            if (!staged && not_found_is_fine(&missing, err) != 0)
+                return -1;
+        } else if (kv->content.state == CONTENT_CLEAN && (kv->content.flags & CONTENT_COMPLETE) != 0) {
+            want->bytes_local = true;
+            snprintf(want->md5, sizeof(want->md5), "%s", kv->content.md5);
+            snprintf(want->sha256, sizeof(want->sha256), "%s", kv->content.sha256);
+        }
+    }
+    if (staged) {
+        want_content(want, &kv->content);
+        want->dirty = true;
+        want->bytes_local = true;
+        return 0;
+    }
+    bool attrs = (node->flags & INDEX_NODE_ATTRS_DIRTY) != 0 && node->size <= RE_PUT_LIMIT;
+    kv->prepare = !want->writing && (!want->at_this_key || attrs);
+    if (want->writing || node->content == 0)
+        memset(&kv->content, 0, sizeof(kv->content));
+    return 0;
+}
+
+static int
+want_conflict(struct index_tx *tx, const char *key, struct key_view *kv, struct err *err)
+{
+    struct sync_want *want = &kv->view.want;
+    struct index_conflict conflict;
+    struct err missing = ERR_INIT;
+    const char *id = strrchr(key, '/') + 1;
+    if (index_conflict_get(tx, id, &conflict, &missing) != 0)
+        return not_found_is_fine(&missing, err);
+    snprintf(kv->conflict_id, sizeof(kv->conflict_id), "%s", id);
+    want->present = true;
+    want->bytes_local = true;
+    if (conflict.synced || conflict.content == 0) {
+        want->node = kv->view.have.owner;
+        want->at_this_key = true;
+        snprintf(want->base_etag, sizeof(want->base_etag), "%s", kv->view.have.etag);
+        return 0;
+    }
+    if (index_content_get(tx, conflict.content, &kv->content, err) != 0)
+        return -1;
+    /* No node owns a loser's bytes; a negative number that no node has stands for the content. */
+    want->node = -kv->content.id;
+    want->dirty = true;
+    want_content(want, &kv->content);
+    kv->node.mode = S_IFREG | 0600;
+    kv->node.mtime_ns = kv->content.mtime_ns;
+    return 0;
+}
+
+static int
+have_owner(struct index_tx *tx, struct key_view *kv, struct err *err)
+{
+    struct sync_have *have = &kv->view.have;
+    struct index_node owner;
+    struct index_key row;
+    struct index_intent intent;
+    struct index_content content;
+    struct err missing = ERR_INIT;
+    char home[LIMIT_KEY + 1];
+    if (have->owner <= 0 || (kv->view.want.present && have->owner == kv->view.want.node))
+        return 0;
+    if (index_node_get(tx, have->owner, &owner, &missing) != 0 || (owner.flags & INDEX_NODE_ORPHAN) != 0) {
+        /* The owner is gone: nobody needs these bytes any more. */
+        have->owner = 0;
+        have->discard = true;
+        return missing.code == ERR_INTERNAL ? 0 : not_found_is_fine(&missing, err);
+    }
+    if (key_of_node(tx, &owner, home, err) != 0)
+        return -1;
+    bool free = index_key_get(tx, home, &row, &missing) != 0;
+    if (index_intent_get(tx, home, &intent, &missing) == 0)
+        free = free && intent.attempt.op == SYNC_OP_NONE;
+    if (owner.content != 0 && index_content_get(tx, owner.content, &content, &missing) == 0)
+        free = free && content.state != CONTENT_LIVE;
+    have->owner_home_free = free;
+    return 0;
+}
+
+static int
+have_key(struct index_tx *tx, const char *key, struct key_view *kv, struct err *err)
+{
+    struct index_key row;
+    struct sync_have *have = &kv->view.have;
+    struct err missing = ERR_INIT;
+    if (index_key_get(tx, key, &row, &missing) != 0)
+        return not_found_is_fine(&missing, err);
+    have->present = true;
+    snprintf(have->etag, sizeof(have->etag), "%s", row.etag);
+    snprintf(have->version, sizeof(have->version), "%s", row.version);
+    snprintf(have->sha256, sizeof(have->sha256), "%s", row.sha256);
+    have->size = row.size;
+    have->owner = row.owner;
+    have->discard = row.discard;
+    return 0;
+}
+
+int
+view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, const char *key, struct key_view *out,
+           struct err *err)
+{
+    struct err missing = ERR_INIT;
+    memset(out, 0, sizeof(*out));
+    if (index_volume_get(tx, volume, &out->volume, err) != 0 || have_key(tx, key, out, err) != 0)
+        return -1;
+    out->has_intent = index_intent_get(tx, key, &out->intent, &missing) == 0;
+    if (!out->has_intent) {
+        if (not_found_is_fine(&missing, err) != 0)
+            return -1;
+        snprintf(out->intent.key, sizeof(out->intent.key), "%s", key);
+        out->intent.volume = volume;
+        out->intent.since_ns = clock_wall_ns();
+    }
+    out->view.attempt = out->intent.attempt;
+    missing = (struct err)ERR_INIT;
+    if (strncmp(key, CONFLICT_PREFIX, sizeof(CONFLICT_PREFIX) - 1) == 0) {
+        if (want_conflict(tx, key, out, err) != 0)
+            return -1;
+    } else if (key_to_node(tx, &out->volume, key, &out->node, &missing) == 0) {
+        bool wanted = out->node.kind != INDEX_DIR || (out->node.flags & INDEX_NODE_MARKER) != 0;
+        if (wanted && want_node(tx, key, out, err) != 0)
+            return -1;
+    } else if (missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    if (have_owner(tx, out, err) != 0)
+        return -1;
+    const struct store_caps *caps = &service->store->caps;
+    out->view.rules.put_if_absent = caps->put_if_absent == STORE_YES;
+    out->view.rules.put_if_match = caps->put_if_match == STORE_YES;
+    out->view.rules.delete_if_match = caps->delete_if_match == STORE_YES;
+    out->view.rules.lease_held = lease_keeper_held(service, &out->volume, &out->view.rules.epoch);
+    return 0;
+}
+
+/* ---- applying ---- */
+
+static int
+put_have(struct index_tx *tx, int64_t volume, const char *key, const struct sync_have *have, struct err *err)
+{
+    struct index_key row = {.volume = volume, .size = have->size, .owner = have->owner, .discard = have->discard};
+    if (!have->present)
+        return index_key_delete(tx, key, err);
+    snprintf(row.key, sizeof(row.key), "%s", key);
+    snprintf(row.etag, sizeof(row.etag), "%s", have->etag);
+    snprintf(row.version, sizeof(row.version), "%s", have->version);
+    snprintf(row.sha256, sizeof(row.sha256), "%s", have->sha256);
+    return index_key_put(tx, &row, err);
+}
+
+struct find_version {
+    const char *version;
+    struct index_content row;
+    bool found;
+};
+
+static int
+match_version(void *arg, const struct index_content *row, struct err *err)
+{
+    struct find_version *find = arg;
+    (void)err;
+    if (!find->found && row->state == CONTENT_FROZEN && strcmp(row->version, find->version) == 0) {
+        find->row = *row;
+        find->found = true;
+    }
+    return 0;
+}
+
+static int
+record_version(struct index_tx *tx, const struct key_view *kv, const struct index_node *node,
+               const struct index_content *content, const struct sync_have *have, struct err *err)
+{
+    struct index_version row = {
+        .volume = node->volume, .node = node->id, .size = content->size, .time_ns = clock_wall_ns()};
+    struct err ignored = ERR_INIT;
+    (void)kv;
+    snprintf(row.version, sizeof(row.version), "%s", content->version);
+    snprintf(row.base_version, sizeof(row.base_version), "%s", content->base_version);
+    snprintf(row.etag, sizeof(row.etag), "%s", have->etag);
+    snprintf(row.sha256, sizeof(row.sha256), "%s", content->sha256);
+    snprintf(row.actor, sizeof(row.actor), "%s", content->actor);
+    snprintf(row.run, sizeof(row.run), "%s", content->run);
+    snprintf(row.op, sizeof(row.op), "put");
+    if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
+        row.path[0] = '\0';
+    return index_version_insert(tx, &row, err);
+}
+
+/* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. */
+static int
+clean_content(struct index_tx *tx, struct key_view *kv, struct index_node *node, const struct sync_effect *effect,
+              struct drop_list *drop, struct err *err)
+{
+    struct find_version find = {.version = effect->version};
+    if (index_content_of_node(tx, node->id, match_version, &find, err) != 0)
+        return -1;
+    if (!find.found)
+        return 0;
+    if (record_version(tx, kv, node, &find.row, &effect->have, err) != 0)
+        return -1;
+    if (node->kind == INDEX_FILE && node->content == find.row.id) {
+        find.row.state = CONTENT_CLEAN;
+        snprintf(find.row.etag, sizeof(find.row.etag), "%s", effect->have.etag);
+        if (index_content_update(tx, &find.row, err) != 0)
+            return -1;
+        return node_drop_contents(tx, node->id, find.row.id, drop, err);
+    }
+    if (node->content == find.row.id)
+        node->content = 0;
+    if (node->kind == INDEX_FILE && drop_add(drop, find.row.id, err) != 0)
+        return -1;
+    return index_content_delete(tx, find.row.id, err);
+}
+
+static int
+place_node(struct index_tx *tx, const char *key, struct index_node *node, const struct sync_effect *effect,
+           struct err *err)
+{
+    char old[LIMIT_KEY + 1];
+    snprintf(old, sizeof(old), "%s", node->key);
+    snprintf(node->key, sizeof(node->key), "%s", key);
+    snprintf(node->version, sizeof(node->version), "%s", effect->version);
+    snprintf(node->etag, sizeof(node->etag), "%s", effect->have.etag);
+    if (index_node_update(tx, node, err) != 0)
+        return -1;
+    return strcmp(old, key) == 0 ? 0 : key_discard(tx, node->volume, old, err);
+}
+
+static int
+synced_conflict(struct index_tx *tx, struct key_view *kv, struct drop_list *drop, struct err *err)
+{
+    struct index_conflict conflict;
+    if (index_conflict_get(tx, kv->conflict_id, &conflict, err) != 0)
+        return -1;
+    int64_t content = conflict.content;
+    conflict.synced = true;
+    conflict.content = 0;
+    if (index_conflict_put(tx, &conflict, err) != 0 || content == 0)
+        return content == 0 ? 0 : -1;
+    if (drop_add(drop, content, err) != 0)
+        return -1;
+    return index_content_delete(tx, content, err);
+}
+
+static int
+apply_synced(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
+             const struct sync_effect *effect, struct drop_list *drop, struct err *err)
+{
+    struct index_node node;
+    struct err missing = ERR_INIT;
+    char home[LIMIT_KEY + 1] = "";
+    if (kv->conflict_id[0] != '\0')
+        return synced_conflict(tx, kv, drop, err);
+    if (index_node_get(tx, effect->node, &node, &missing) != 0) {
+        if (not_found_is_fine(&missing, err) != 0)
+            return -1;
+        return key_discard(tx, kv->intent.volume, key, err);
+    }
+    if (clean_content(tx, kv, &node, effect, drop, err) != 0)
+        return -1;
+    bool orphan = (node.flags & INDEX_NODE_ORPHAN) != 0;
+    if (!orphan && key_of_node(tx, &node, home, err) != 0)
+        return -1;
+    if (strcmp(home, key) == 0) {
+        if (place_node(tx, key, &node, effect, err) != 0)
+            return -1;
+        event_emit(service, VOLUME_EVENT_SYNCED, &node, 0);
+        return 0;
+    }
+    /* Renamed or removed while the request ran. At home already: this copy is not needed. */
+    if (orphan || strcmp(node.key, home) == 0) {
+        if (index_node_update(tx, &node, err) != 0)
+            return -1;
+        return key_discard(tx, node.volume, key, err);
+    }
+    if (place_node(tx, key, &node, effect, err) != 0)
+        return -1;
+    return key_want_sync(tx, node.volume, home, 0, err);
+}
+
+struct pick_loser {
+    const char *version;
+    struct index_content row;
+    bool found;
+};
+
+static int
+match_loser(void *arg, const struct index_content *row, struct err *err)
+{
+    struct pick_loser *pick = arg;
+    (void)err;
+    bool local = (row->flags & CONTENT_COMPLETE) != 0 && row->state != CONTENT_LIVE;
+    if (!pick->found && local && strcmp(row->version, pick->version) == 0) {
+        pick->row = *row;
+        pick->found = true;
+    }
+    return 0;
+}
+
+int
+view_keep_loser(struct volume_service *service, struct index_tx *tx, const struct index_node *node,
+                const struct index_content *content, const char *reason, const struct sync_have *theirs,
+                struct err *err)
+{
+    struct index_conflict row = {.volume = node->volume, .node = node->id, .content = content->id};
+    struct index_volume volume;
+    struct index_content mine = *content;
+    char key[LIMIT_KEY + 1];
+    struct err ignored = ERR_INIT;
+    if (ulid_new(row.id, err) != 0 || index_volume_get(tx, node->volume, &volume, err) != 0)
+        return -1;
+    if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
+        snprintf(row.path, sizeof(row.path), "%.*s", (int)sizeof(row.path) - 1, node->name);
+    snprintf(row.reason, sizeof(row.reason), "%s", reason);
+    snprintf(row.base_version, sizeof(row.base_version), "%s", content->base_version);
+    snprintf(row.mine_version, sizeof(row.mine_version), "%s", content->version);
+    snprintf(row.theirs_version, sizeof(row.theirs_version), "%s", theirs->version);
+    snprintf(row.theirs_etag, sizeof(row.theirs_etag), "%s", theirs->etag);
+    snprintf(row.actor, sizeof(row.actor), "%s", content->actor);
+    snprintf(row.run, sizeof(row.run), "%s", content->run);
+    row.time_ns = clock_wall_ns();
+    mine.node = 0;
+    mine.state = CONTENT_FROZEN;
+    mine.flags |= CONTENT_PINNED;
+    if (mine.version[0] == '\0' && ulid_new(mine.version, err) != 0)
+        return -1;
+    snprintf(row.mine_version, sizeof(row.mine_version), "%s", mine.version);
+    cache_pin(service->cache, mine.id);
+    snprintf(key, sizeof(key), CONFLICT_PREFIX "%s/%s", volume.name, row.id);
+    if (index_content_update(tx, &mine, err) != 0 || index_conflict_put(tx, &row, err) != 0)
+        return -1;
+    event_emit(service, VOLUME_EVENT_CONFLICT, node, 0);
+    return key_want_sync(tx, node->volume, key, 0, err);
+}
+
+static int
+apply_loser(struct volume_service *service, struct index_tx *tx, struct key_view *kv,
+            const struct sync_effect *effect, struct err *err)
+{
+    struct index_node node;
+    struct pick_loser pick = {.version = effect->version};
+    if (index_node_get(tx, effect->node, &node, err) != 0 ||
+        index_content_of_node(tx, effect->node, match_loser, &pick, err) != 0)
+        return -1;
+    /* A folder's marker or a symlink has no bytes worth a conflict: theirs stands. */
+    if (!pick.found || node.kind != INDEX_FILE)
+        return 0;
+    if (node.content == pick.row.id) {
+        node.content = 0;
+        if (index_node_update(tx, &node, err) != 0)
+            return -1;
+        kv->node = node;
+    }
+    return view_keep_loser(service, tx, &node, &pick.row, effect->have.present ? "conflict" : "deleted",
+                           &effect->have, err);
+}
+
+/* ---- theirs ---- */
+
+static void
+fill_foreign(struct index_node *node, const char *key, const struct sync_have *have, const struct object_attrs *attrs)
+{
+    snprintf(node->key, sizeof(node->key), "%s", key);
+    snprintf(node->etag, sizeof(node->etag), "%s", have->etag);
+    snprintf(node->version, sizeof(node->version), "%s", have->version);
+    if (node->kind != INDEX_DIR)
+        node->size = have->size;
+    node->flags &= ~(unsigned)INDEX_NODE_ATTRS_DIRTY;
+    node->flags |= INDEX_NODE_META_UNKNOWN;
+    if (attrs != NULL && attrs->mtime_ns != 0)
+        node->mtime_ns = node->ctime_ns = attrs->mtime_ns;
+}
+
+static int
+make_parents(struct index_tx *tx, const struct index_volume *volume, const char **rest, size_t *rest_len,
+             int64_t *parent, struct err *err)
+{
+    const char *name;
+    size_t len;
+    *parent = volume->root;
+    while (memchr(*rest, '/', *rest_len) != NULL && path_next(rest, rest_len, &name, &len)) {
+        struct index_node dir;
+        struct err missing = ERR_INIT;
+        if (path_check_name(name, len, err) != 0)
+            return -1;
+        if (index_node_child(tx, *parent, name, len, &dir, &missing) != 0) {
+            struct volume_ctx nobody = {.actor = "bucket"};
+            struct volume_name at = {.parent = *parent, .name = name, .len = len};
+            if (not_found_is_fine(&missing, err) != 0 ||
+                node_make(tx, &nobody, &at, INDEX_DIR, S_IFDIR | 0755, &dir, err) != 0)
+                return -1;
+            dir.listed_ns = 0;
+            if (index_node_update(tx, &dir, err) != 0)
+                return -1;
+        }
+        if (dir.kind != INDEX_DIR)
+            return err_set(err, ERR_EXISTS, "'%.*s' is a file in the bucket and a folder too", (int)len, name);
+        *parent = dir.id;
+    }
+    return 0;
+}
+
+static int
+foreign_new(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
+            const struct sync_have *have, const struct object_attrs *attrs, struct err *err)
+{
+    const char *rest = key + strlen(kv->volume.prefix);
+    size_t len = strlen(rest);
+    bool dir = len > 0 && rest[len - 1] == '/';
+    int64_t parent;
+    struct index_node node;
+    struct volume_ctx nobody = {.actor = "bucket"};
+    struct sync_have owned = *have;
+    len -= dir;
+    if (make_parents(tx, &kv->volume, &rest, &len, &parent, err) != 0)
+        return -1;
+    struct volume_name at = {.parent = parent, .name = rest, .len = len};
+    struct err missing = ERR_INIT;
+    bool exists = path_check_name(rest, len, err) == 0 &&
+                  index_node_child(tx, parent, rest, len, &node, &missing) == 0;
+    if (exists && (node.kind == INDEX_DIR) != dir)
+        return err_set(err, ERR_EXISTS, "the name is a file and a folder");
+    if (!exists && node_make(tx, &nobody, &at, dir ? INDEX_DIR : INDEX_FILE, dir ? S_IFDIR | 0755 : S_IFREG | 0644,
+                             &node, err) != 0)
+        return -1;
+    if (dir)
+        node.flags |= INDEX_NODE_MARKER;
+    if (dir && !exists)
+        node.listed_ns = 0;
+    fill_foreign(&node, key, have, attrs);
+    owned.owner = node.id;
+    owned.discard = false;
+    event_emit(service, VOLUME_EVENT_CREATED, &node, 0);
+    if (index_node_update(tx, &node, err) != 0)
+        return -1;
+    return put_have(tx, kv->intent.volume, key, &owned, err);
+}
+
+static int
+foreign_replace(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
+                const struct sync_have *have, const struct object_attrs *attrs, struct drop_list *drop,
+                struct err *err)
+{
+    struct index_node node;
+    struct sync_have owned = *have;
+    if (index_node_get(tx, kv->node.id, &node, err) != 0)
+        return -1;
+    if (node.kind != INDEX_DIR && inode_open_count(&service->inodes, node.id) > 0) {
+        if (node_unname(service, tx, &node, false, drop, err) != 0)
+            return -1;
+        return foreign_new(service, tx, key, kv, have, attrs, err);
+    }
+    if (node_drop_contents(tx, node.id, 0, drop, err) != 0)
+        return -1;
+    node.content = 0;
+    if (node.kind == INDEX_SYMLINK) {
+        node.kind = INDEX_FILE;
+        node.mode = S_IFREG | 0644;
+        node.target[0] = '\0';
+    }
+    fill_foreign(&node, key, have, attrs);
+    owned.owner = node.id;
+    owned.discard = false;
+    event_emit(service, VOLUME_EVENT_CHANGED, &node, 0);
+    if (index_node_update(tx, &node, err) != 0)
+        return -1;
+    return put_have(tx, kv->intent.volume, key, &owned, err);
+}
+
+static int
+foreign_gone(struct volume_service *service, struct index_tx *tx, struct key_view *kv, struct drop_list *drop,
+             struct err *err)
+{
+    struct index_node node;
+    bool children = false;
+    if (index_node_get(tx, kv->node.id, &node, err) != 0)
+        return -1;
+    if (node.kind == INDEX_DIR && index_node_has_children(tx, node.id, &children, err) != 0)
+        return -1;
+    if (children) {
+        node.flags &= ~(unsigned)INDEX_NODE_MARKER;
+        node.key[0] = node.etag[0] = node.version[0] = '\0';
+        return index_node_update(tx, &node, err);
+    }
+    event_emit(service, VOLUME_EVENT_REMOVED, &node, 0);
+    return node_unname(service, tx, &node, false, drop, err);
+}
+
+static int
+apply_theirs(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
+             const struct sync_effect *effect, const struct object_attrs *attrs, struct drop_list *drop,
+             struct err *err)
+{
+    if (!effect->have.present)
+        return kv->view.want.present ? foreign_gone(service, tx, kv, drop, err) : 0;
+    if (kv->view.want.present)
+        return foreign_replace(service, tx, key, kv, &effect->have, attrs, drop, err);
+    struct err local = ERR_INIT;
+    if (foreign_new(service, tx, key, kv, &effect->have, attrs, &local) == 0)
+        return 0;
+    if (local.code != ERR_EXISTS && local.code != ERR_BAD_NAME && local.code != ERR_NAME_TOO_LONG) {
+        *err = local;
+        return -1;
+    }
+    log_warn(volume, "an object has no place in the tree key=%s why=%s", key, local.msg);
+    return put_have(tx, kv->intent.volume, key, &effect->have, err);
+}
+
+/* ---- the work item ---- */
+
+#define BACK_OFF_MIN (200 * NS_PER_MS)
+#define BACK_OFF_MAX (60 * NS_PER_S)
+
+static int64_t
+back_off(uint32_t tries)
+{
+    uint64_t seed = (uint64_t)clock_mono_ns();
+    int64_t cap = BACK_OFF_MIN << (tries < 9 ? tries : 9);
+    if (cap > BACK_OFF_MAX)
+        cap = BACK_OFF_MAX;
+    return cap / 2 + (int64_t)(random_next(&seed) % (uint64_t)(cap / 2));
+}
+
+static int
+apply_intent(struct index_tx *tx, struct key_view *kv, const struct sync_effect *effect, struct err *err)
+{
+    struct index_intent row;
+    struct err missing = ERR_INIT;
+    int64_t now = clock_wall_ns();
+    /* Earlier parts of the effect may have touched the row: read it again. */
+    if (index_intent_get(tx, kv->intent.key, &row, &missing) != 0) {
+        if (!kv->has_intent)
+            return not_found_is_fine(&missing, err);
+        row = kv->intent;
+    }
+    if ((effect->bits & SYNC_CLEAR_ATTEMPT) != 0)
+        memset(&row.attempt, 0, sizeof(row.attempt));
+    if ((effect->bits & SYNC_MARK_UNKNOWN) != 0)
+        row.attempt.unknown = true;
+    if ((effect->bits & SYNC_LOOK_AGAIN) != 0)
+        row.look_again_until_ns = now + 20 * 60 * NS_PER_S;
+    if ((effect->bits & SYNC_BACK_OFF) != 0) {
+        row.not_before_ns = now + back_off(row.tries);
+        row.tries++;
+    } else {
+        row.tries = 0;
+        row.last_error[0] = '\0';
+    }
+    return index_intent_put(tx, &row, err);
+}
+
+int
+view_apply(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
+           const struct sync_effect *effect, const struct object_attrs *attrs, struct drop_list *drop, struct err *err)
+{
+    if ((effect->bits & SYNC_SET_HAVE) != 0 && put_have(tx, kv->intent.volume, key, &effect->have, err) != 0)
+        return -1;
+    if ((effect->bits & SYNC_SYNCED) != 0 && apply_synced(service, tx, key, kv, effect, drop, err) != 0)
+        return -1;
+    if ((effect->bits & SYNC_KEEP_LOSER) != 0 && apply_loser(service, tx, kv, effect, err) != 0)
+        return -1;
+    if ((effect->bits & SYNC_TAKE_THEIRS) != 0 && apply_theirs(service, tx, key, kv, effect, attrs, drop, err) != 0)
+        return -1;
+    return apply_intent(tx, kv, effect, err);
+}
