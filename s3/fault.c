@@ -29,6 +29,7 @@ struct fault_store {
     pthread_mutex_t lock; /* guards the rest; not held while the next store works */
     struct fault_plan plan;
     uint64_t random;
+    unsigned calls;
     bool has_forced;
     enum fault_kind forced;
     struct late **late;
@@ -42,9 +43,9 @@ fault_of(struct store *store)
     return (struct fault_store *)store;
 }
 
-/* What happens to this call; *plan is the plan at this moment. */
+/* What the plan has for this call; *plan is the plan at this moment. */
 static enum fault_kind
-choose(struct fault_store *fault, struct fault_plan *plan)
+draw_kind(struct fault_store *fault, struct fault_plan *plan)
 {
     scope_unlock pthread_mutex_t *held = scope_lock(&fault->lock);
     unsigned draw = (unsigned)(random_next(&fault->random) % 1000);
@@ -61,6 +62,23 @@ choose(struct fault_store *fault, struct fault_plan *plan)
         draw -= plan->per_mille[kind];
     }
     return FAULT_NONE;
+}
+
+static bool
+is_delivery_due(struct fault_store *fault)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&fault->lock);
+
+    (void)held;
+    return fault->plan.deliver_every > 0 && ++fault->calls % fault->plan.deliver_every == 0;
+}
+
+static enum fault_kind
+choose(struct fault_store *fault, struct fault_plan *plan)
+{
+    if (is_delivery_due(fault))
+        fault_store_deliver_late(&fault->store, 1);
+    return draw_kind(fault, plan);
 }
 
 /* The part that all calls share: faults before the store is reached. Answers true when the call shall go on. */

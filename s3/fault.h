@@ -11,7 +11,7 @@ enum fault_kind {
     FAULT_NONE,
     FAULT_ERROR,       /* fails before it reaches the store: ERR_STORE_AWAY, STORE_NOT_DONE */
     FAULT_LOST_ANSWER, /* is carried out; the caller gets ERR_STORE_TIMEOUT, STORE_UNKNOWN */
-    FAULT_LATE,        /* as lost answer, but carried out only at fault_deliver_late() */
+    FAULT_LATE,        /* as lost answer, but carried out only at fault_store_deliver_late() */
     FAULT_SHORT_BODY,  /* GET: the sink gets a part, then ERR_STORE_BAD_ANSWER */
     FAULT_DELAY,       /* carried out after delay_ns of clock_sleep_ns() */
     FAULT_DENIED,
@@ -25,7 +25,12 @@ struct fault_plan {
     bool ignore_put_conditions; /* PUT overwrites whatever the condition says */
     bool ignore_delete_conditions;
     bool ignore_copy_conditions;
+    unsigned deliver_every; /* each n-th call first carries out one held late call; 0: never */
 };
+
+/* "seed=7,error=20,lost=10,late=10,short=5,delay=50,denied=0,delay-ms=200,deliver-every=5,ignore=put+delete+copy": rates
+ * per mille. What is not named is 0; an unknown word is ERR_USAGE naming it. */
+int fault_plan_parse(const char *text, struct fault_plan *out, struct err *err) MUST_CHECK;
 
 struct store *fault_store_wrap(struct store *next, const struct fault_plan *plan,
                                struct err *err) MUST_CHECK;

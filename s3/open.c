@@ -1,7 +1,10 @@
 #include "s3/open.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "s3/fault.h"
 #include "s3/url.h"
 
 static struct store *
@@ -62,8 +65,27 @@ open_parsed(const struct store_open_args *args, const struct url *url, struct er
     return NULL;
 }
 
-/* The whole stack: the store of the scheme. Retries and the trace are inside s3:, the gate is in every call, and the
- * fault wrapper is put on by whoever tests. */
+/* For the tests of whole programs; never in a default stack. Takes the store over. */
+static struct store *
+wrap_for_tests(struct store *store, struct err *err)
+{
+    const char *text = getenv("HOLDFAST_TEST_STORE_FAULT"); /* NOLINT(concurrency-mt-unsafe) */
+    struct fault_plan plan;
+    struct store *wrapped;
+
+    if (!store || !text || !*text)
+        return store;
+    wrapped = fault_plan_parse(text, &plan, err) == 0 ? fault_store_wrap(store, &plan, err) : NULL;
+    if (!wrapped) {
+        store_free(store);
+        return NULL;
+    }
+    log_warn(s3, "test faults are injected plan=%s", text);
+    return wrapped;
+}
+
+/* The whole stack: the store of the scheme, and faults when a test asks for them. Retries and the trace are inside s3:,
+ * the gate is in every call. */
 struct store *
 store_open(const struct store_open_args *args, struct err *err)
 {
@@ -74,5 +96,5 @@ store_open(const struct store_open_args *args, struct err *err)
         return NULL;
     store = open_parsed(args, &url, err);
     url_release(&url);
-    return store;
+    return wrap_for_tests(store, err);
 }

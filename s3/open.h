@@ -16,20 +16,23 @@ struct s3_credentials {
 typedef int s3_credentials_fn(void *arg, struct s3_credentials *out, struct err *err);
 
 struct store_open_args {
-    const char *
-        url; /* mem: | file:///dir | s3://bucket[/prefix]?endpoint=&region=&style=path|virtual&provider= */
-    s3_credentials_fn *
-        credentials; /* NULL: from the environment (AWS_ACCESS_KEY_ID, ...) and the profile files */
+    /* mem: | file:///dir | s3://bucket[/prefix]?endpoint=&region=&style=path|virtual&provider= */
+    const char *url;
+    /* NULL: from the environment (AWS_ACCESS_KEY_ID, ...) and the profile files */
+    s3_credentials_fn *credentials;
     void *credentials_arg;
     unsigned max_connections; /* 0: 16 */
 };
 
 /* Parses the URL, opens the bottom store and puts the wrappers on it: one function shows the whole stack. No network
- * traffic. Unknown schemes and parameters are ERR_USAGE naming them. */
+ * traffic. Unknown schemes and parameters are ERR_USAGE naming them. Tests set HOLDFAST_TEST_STORE_FAULT to a plan (see
+ * fault_plan_parse()) and get the fault wrapper on top. */
 struct store *store_open(const struct store_open_args *args, struct err *err) MUST_CHECK;
 
 /* The parts, for tests and for store_open(). */
 struct store *mem_store_open(struct err *err) MUST_CHECK;
+/* Makes `dir`, but not its parents: an unmounted disk must not look like an empty store. A directory that cannot be
+ * written opens for reading; writes are ERR_STORE_DENIED. */
 struct store *file_store_open(const char *dir, struct err *err) MUST_CHECK;
 struct store *s3_store_open(const struct store_open_args *args, struct err *err) MUST_CHECK;
 

@@ -320,6 +320,46 @@ plan_has_its_rates_and_is_seeded(void **state)
     assert_memory_equal(first, second, sizeof(first));
 }
 
+static void
+plan_is_parsed(void **state)
+{
+    static const char *const bad[] = { "error",      "error=",  "error=1001",  "error=-1", "foo=1",
+                                       "ignore=all", "ignore=", "ignore=put+", "late=1,,x" };
+    struct fault_plan plan;
+
+    (void)state;
+    assert_int_equal(fault_plan_parse("", &plan, &err), 0);
+    assert_int_equal(plan.per_mille[FAULT_ERROR], 0);
+    assert_int_equal(fault_plan_parse("seed=7,error=20,late=1000,delay-ms=3,deliver-every=2,"
+                                      "ignore=put+copy",
+                                      &plan, &err),
+                     0);
+    assert_int_equal(plan.seed, 7);
+    assert_int_equal(plan.per_mille[FAULT_ERROR], 20);
+    assert_int_equal(plan.per_mille[FAULT_LATE], 1000);
+    assert_int_equal(plan.delay_ns, 3000000);
+    assert_int_equal(plan.deliver_every, 2);
+    assert_true(plan.ignore_put_conditions && plan.ignore_copy_conditions);
+    assert_false(plan.ignore_delete_conditions);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(fault_plan_parse(bad[i], &plan, &err), -1);
+        assert_int_equal(err.code, ERR_USAGE);
+    }
+}
+
+static void
+late_lands_by_itself(void **state)
+{
+    struct store *store = *state;
+    struct fault_plan plan = { .seed = 1, .deliver_every = 3 };
+
+    fault_store_set_plan(store, &plan);
+    fault_store_next(store, FAULT_LATE);
+    assert_int_equal(put(store, "k", "late", none), -1);
+    assert_absent(store, "k");        /* the second call */
+    assert_holds(store, "k", "late"); /* the third one delivers first */
+}
+
 int
 main(void)
 {
@@ -335,6 +375,8 @@ main(void)
         cmocka_unit_test_setup_teardown(delay_eats_the_deadline, setup, teardown),
         cmocka_unit_test_setup_teardown(ignores_conditions, setup, teardown),
         cmocka_unit_test_setup_teardown(plan_has_its_rates_and_is_seeded, setup, teardown),
+        cmocka_unit_test(plan_is_parsed),
+        cmocka_unit_test_setup_teardown(late_lands_by_itself, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
