@@ -215,7 +215,16 @@ void sync_engine_close(struct volume_service *service, int64_t deadline_ns);
 void sync_kick(struct volume_service *service);
 /* Sleeps until any key made progress or the deadline; answers false at the deadline. `seen`: value of sync_progress(). */
 uint64_t sync_progress(struct volume_service *service);
+void sync_progressed(struct volume_service *service);
+/* Attempts that a LOOK did not find landed and that may land within 20 minutes. In memory only: without them nothing is lost
+ * on a store that honours conditions, a late request of ours only shows as a foreign one. */
+#define SYNC_LATE_PER_KEY 8u
+void sync_late_add(struct volume_service *service, const char *key, const struct sync_attempt *attempt);
+size_t sync_late_of(struct volume_service *service, const char *key, struct sync_attempt out[SYNC_LATE_PER_KEY]);
 bool sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_ns);
+
+/* step.c: works on one key until it is settled or has to wait. */
+void step_key(struct volume_service *service, int64_t volume, const char *key);
 
 /* lease.c */
 int lease_keeper_open(struct volume_service *service, struct err *err) MUST_CHECK;
