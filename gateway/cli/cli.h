@@ -1,0 +1,126 @@
+#ifndef GATEWAY_CLI_CLI_H
+#define GATEWAY_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+
+/*
+ * The program `holdfast`. A command answers its exit status, or -1 with an error (whose exit status and one line main() prints).
+ */
+struct cli {
+    const char *program; /* path of this executable */
+    const char *state;   /* --state, or NULL */
+    const char *url;     /* --url or HOLDFAST_URL, or NULL */
+    const char *config;  /* --config, or NULL */
+    bool json;
+};
+
+typedef int cli_fn(struct cli *cli, int argc, char **argv, struct err *err);
+struct cli_command {
+    const char *name;
+    const char *usage; /* behind the name */
+    const char *summary;
+    const char *details; /* options, one a line, or NULL */
+    const char *example;
+    cli_fn *fn;
+};
+extern const struct cli_command cli_commands[]; /* ends with a NULL name */
+const struct cli_command *cli_find(const char *name);
+
+/* ---- options.c: words after the command ---- */
+#define CLI_LIST_MAX 32
+struct cli_list {
+    const char *item[CLI_LIST_MAX];
+    size_t count;
+};
+enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_MANY };
+struct cli_option {
+    const char *name; /* long, without dashes; NULL ends the table */
+    char letter;      /* 0: none */
+    enum cli_kind kind;
+    void *out; /* bool *, const char **, struct cli_list * */
+};
+/* Sorts argv (behind the command's name) into options and words; --json, --state, --url and --config go into `cli`. "--" ends the
+ * options. `least` to `most` words. Answers the number of words. */
+int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_option *options, int least, int most,
+              const char **words, struct err *err) MUST_CHECK;
+
+/* VOLUME:/path, both checked; `path` holds LIMIT_PATH + 1, `volume` LIMIT_VOLUME_NAME + 1. */
+bool cli_is_place(const char *text);
+int cli_place(const char *text, char *volume, char *path, struct err *err) MUST_CHECK;
+
+/* ---- client.c: one HTTP exchange with the gateway ---- */
+struct client_header {
+    const char *name;
+    const char *value;
+};
+#define CLIENT_HEADERS_MAX 8
+struct client_request {
+    const char *method;
+    const char *target;
+    struct client_header headers[CLIENT_HEADERS_MAX];
+    size_t header_count;
+    const char *body; /* text, or NULL */
+    int body_fd;      /* with `has_fd` */
+    bool has_fd;
+    int64_t body_size; /* -1: until the end of body_fd */
+    int sink_fd;       /* with `has_sink`: where the answer's body goes */
+    bool has_sink;
+    int timeout_s; /* 0: 60; for each wait on the socket */
+    const char *progress; /* name to show while bytes move, or NULL */
+};
+struct client_response {
+    int status;
+    char etag[LIMIT_ETAG + 2];
+    struct buf body; /* empty when it went to the sink */
+};
+void client_response_init(struct client_response *response);
+void client_response_release(struct client_response *response);
+/* Any answer below 400 is a success; a problem document becomes the error it describes. */
+int client_call(struct cli *cli, const struct client_request *request, struct client_response *response,
+                struct err *err) MUST_CHECK;
+/* For JSON both ways; `body` is taken (NULL for none), *out (may be NULL) is the answer. */
+int client_json(struct cli *cli, const char *method, const char *target, json_t *body, int timeout_s, json_t **out,
+                struct err *err) MUST_CHECK;
+/* STATE of this call: --state, HOLDFAST_STATE, the file, the default. */
+int client_state(struct cli *cli, char *out, size_t size, struct err *err) MUST_CHECK;
+/* prefix + "/" + volume + "/" + path, percent-encoded. */
+int client_target(const char *prefix, const char *volume, const char *path, struct buf *out, struct err *err) MUST_CHECK;
+
+/* ---- output.c ---- */
+#define TABLE_COLUMNS 8
+struct table {
+    size_t columns;
+    size_t count, cap;
+    char **cells;
+    bool failed;
+};
+void table_init(struct table *table, size_t columns);
+void table_add(struct table *table, const char *text); /* made safe for a terminal; NULL counts as "-" */
+void table_add_size(struct table *table, int64_t bytes);
+void table_print(struct table *table); /* the first row is the head; also frees */
+int print_json(const json_t *value, struct err *err) MUST_CHECK;
+void print_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void format_size(uint64_t bytes, char out[16]);
+/* Members of an answer, with defaults for what is not there. */
+const char *get_text(const json_t *object, const char *name);
+int64_t get_int(const json_t *object, const char *name);
+bool get_bool(const json_t *object, const char *name);
+
+/* ---- the commands, by file ---- */
+cli_fn cmd_serve, cmd_config, cmd_version;
+cli_fn cmd_volume;
+cli_fn cmd_mount, cmd_umount, cmd_mounts;
+cli_fn cmd_run;
+cli_fn cmd_ls, cmd_stat, cmd_cat, cmd_put, cmd_get, cmd_rm, cmd_mkdir, cmd_mv;
+cli_fn cmd_flush, cmd_status;
+cli_fn cmd_doctor;
+cli_fn cmd_completion, cmd_help;
+
+#endif

@@ -1,0 +1,68 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "gateway/cli/cli.h"
+
+static void
+words(const char *separator)
+{
+    for (const struct cli_command *command = cli_commands; command->name; command++)
+        (void)printf("%s%s", command == cli_commands ? "" : separator, command->name);
+}
+
+static void
+bash(void)
+{
+    (void)printf("_holdfast() {\n"
+                 "    local word=${COMP_WORDS[COMP_CWORD]}\n"
+                 "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
+                 "        mapfile -t COMPREPLY < <(compgen -W '");
+    words(" ");
+    (void)printf(
+        "' -- \"$word\")\n"
+        "    elif [ \"${COMP_WORDS[1]}\" = volume ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -W 'create list show set delete' -- \"$word\")\n"
+        "    else\n"
+        "        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
+        "    fi\n"
+        "}\n"
+        "complete -F _holdfast holdfast\n");
+}
+
+static void
+zsh(void)
+{
+    (void)printf("#compdef holdfast\n_holdfast() {\n    local -a commands\n    commands=(\n");
+    for (const struct cli_command *command = cli_commands; command->name; command++)
+        (void)printf("        \"%s:%s\"\n", command->name, command->summary);
+    (void)printf("    )\n"
+                 "    if ((CURRENT == 2)); then _describe command commands; else _files; fi\n"
+                 "}\n"
+                 "compdef _holdfast holdfast\n");
+}
+
+static void
+fish(void)
+{
+    for (const struct cli_command *command = cli_commands; command->name; command++)
+        (void)printf("complete -c holdfast -n __fish_use_subcommand -f -a %s -d \"%s\"\n",
+                     command->name, command->summary);
+}
+
+int
+cmd_completion(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    const char *word[1];
+    if (cli_parse(cli, argc, argv, NULL, 1, 1, word, err) < 0)
+        return -1;
+    if (strcmp(word[0], "bash") == 0)
+        bash();
+    else if (strcmp(word[0], "zsh") == 0)
+        zsh();
+    else if (strcmp(word[0], "fish") == 0)
+        fish();
+    else
+        return err_set(err, ERR_USAGE, "no completion for '%s': bash, zsh and fish are known",
+                       word[0]);
+    return 0;
+}

@@ -1,0 +1,145 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/parse.h"
+#include "base/path.h"
+#include "gateway/cli/cli.h"
+
+int
+cmd_flush(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    const char *timeout = "60";
+    const char *words[1];
+    bool wait = false; /* is what flush does; the word is allowed */
+    uint64_t seconds;
+    json_t *answer = NULL;
+    const struct cli_option options[] = { { "timeout", 0, CLI_TEXT, &timeout },
+                                          { "wait", 0, CLI_FLAG, &wait },
+                                          { NULL, 0, CLI_FLAG, NULL } };
+    int count = cli_parse(cli, argc, argv, options, 0, 1, words, err);
+    if (count < 0 || (count == 1 && path_check_volume(words[0], err) < 0))
+        return -1;
+    if (!parse_u64(timeout, &seconds) || seconds > 86400)
+        return err_set(err, ERR_USAGE, "--timeout is 0 to 86400 seconds");
+    json_t *body = json_pack("{s:I, s:s?}", "timeout_s", (json_int_t)seconds, "volume",
+                             count == 1 ? words[0] : NULL);
+    if (!body)
+        return err_nomem(err);
+    if (client_json(cli, "POST", "/v1/flush", body, (int)seconds + 30, &answer, err) < 0)
+        return -1;
+    scope_json *held = answer;
+    if (cli->json && print_json(held, err) < 0)
+        return -1;
+    if (get_int(held, "conflicts") > 0)
+        return err_set(err, ERR_CONFLICT,
+                       "everything is in the bucket, but %lld writes met a conflict",
+                       (long long)get_int(held, "conflicts"));
+    return 0;
+}
+
+/* ---- status in plain words ---- */
+static void
+ago(const char *when, char *out, size_t size)
+{
+    int64_t then;
+    if (time_parse_rfc3339(when, &then) < 0) {
+        (void)snprintf(out, size, "?");
+        return;
+    }
+    int64_t seconds = (clock_wall_ns() - then) / NS_PER_S;
+    if (seconds < 120)
+        (void)snprintf(out, size, "%lld s ago", (long long)(seconds < 0 ? 0 : seconds));
+    else if (seconds < 7200)
+        (void)snprintf(out, size, "%lld min ago", (long long)seconds / 60);
+    else
+        (void)snprintf(out, size, "%lld h ago", (long long)seconds / 3600);
+}
+
+static void
+store_lines(const json_t *store)
+{
+    char since[40];
+    if (get_bool(store, "ok")) {
+        print_line("store      ok, %s", get_text(store, "url"));
+    } else {
+        ago(get_text(store, "away_since"), since, sizeof(since));
+        print_line("store      AWAY since %s, %s", since, get_text(store, "url"));
+        print_line("           %s", get_text(store, "error"));
+    }
+    if (get_bool(store, "degraded"))
+        print_line("           degraded: no conditional writes, so another program's change can be "
+                   "overwritten");
+}
+
+static void
+sync_lines(const json_t *s)
+{
+    char size[16];
+    char since[40];
+    int64_t files = get_int(s, "unsynced_files");
+    int64_t keys = get_int(s, "pending_keys");
+    if (files == 0 && keys == 0) {
+        print_line("synced     everything is in the bucket");
+    } else {
+        format_size((uint64_t)get_int(s, "unsynced_bytes"), size);
+        ago(get_text(s, "unsynced_since"), since, sizeof(since));
+        print_line("unsynced   %lld files (%s) and %lld keys with work left, the oldest %s",
+                   (long long)files, size, (long long)keys, since);
+    }
+    if (get_int(s, "uploads_failing") > 0)
+        print_line("           %lld uploads failed at their last try and go on being tried",
+                   (long long)get_int(s, "uploads_failing"));
+    if (get_int(s, "conflicts") > 0)
+        print_line("conflicts  %lld: the losers' bytes are kept",
+                   (long long)get_int(s, "conflicts"));
+    else
+        print_line("conflicts  none");
+}
+
+static void
+cache_lines(const json_t *s)
+{
+    const json_t *cache = json_object_get(s, "cache");
+    char used[16];
+    char most[16];
+    char staged[16];
+    char left[16];
+    format_size((uint64_t)get_int(cache, "bytes"), used);
+    format_size((uint64_t)get_int(cache, "max_bytes"), most);
+    format_size((uint64_t)get_int(cache, "staged_bytes"), staged);
+    format_size((uint64_t)get_int(cache, "disk_free_bytes"), left);
+    print_line("cache      %s of %s, %s of it staged; disk free %s", used, most, staged, left);
+    if (get_bool(s, "disk_low"))
+        print_line("           the disk is nearly full: writes are slowed, then refused");
+    if (get_bool(s, "read_only"))
+        print_line("           READ-ONLY: a write to this machine's disk failed; check the disk, "
+                   "then restart");
+}
+
+int
+cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    const char *words[1];
+    json_t *answer = NULL;
+    if (cli_parse(cli, argc, argv, NULL, 0, 0, words, err) < 0 ||
+        client_json(cli, "GET", "/v1/status", NULL, 30, &answer, err) < 0)
+        return -1;
+    scope_json *held = answer;
+    if (cli->json)
+        return print_json(held, err);
+    store_lines(json_object_get(held, "store"));
+    sync_lines(held);
+    cache_lines(held);
+    if (get_bool(held, "can_mount"))
+        print_line("mounts     %lld active, %lld failed", (long long)get_int(held, "mounts"),
+                   (long long)get_int(held, "mounts_failed"));
+    else
+        print_line("mounts     this gateway cannot mount: see 'holdfast doctor'");
+    print_line("gateway    %s, since %s, state %s", get_text(held, "version"),
+               get_text(held, "started"), get_text(held, "state_dir"));
+    print_line("           %s", get_text(held, "hardening"));
+    if (get_text(held, "recovered")[0] != '\0')
+        print_line("recovered  %s", get_text(held, "recovered"));
+    return 0;
+}

@@ -1,0 +1,202 @@
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/parse.h"
+#include "gateway/cli/cli.h"
+
+#define STANDARD "  --state DIR  the gateway to talk to   --json  one JSON document on stdout\n"
+
+const struct cli_command cli_commands[] = {
+    { "serve", "[--state DIR] [--store URL] [--listen ADDR:PORT] [--config FILE] [--log SPEC]",
+      "run the gateway until it gets SIGTERM",
+      "  every setting of 'holdfast config show' is an option too\n",
+      "holdfast serve --state /var/lib/holdfast --store "
+      "'s3://bucket?endpoint=https://s3.example.org&region=auto'",
+      cmd_serve },
+    { "status", "", "what is synced, what is not, and why", STANDARD, "holdfast status",
+      cmd_status },
+    { "doctor", "", "check this machine and the store, and say what to do", STANDARD,
+      "holdfast doctor", cmd_doctor },
+    { "volume", "create|list|show|set|delete [NAME] [OPTION...]", "volumes",
+      "  --prefix P        key prefix in the bucket (NAME/)\n  --quota BYTES     0: none\n"
+      "  --history DAYS    how long replaced versions are kept (30)\n  --sync background|close\n"
+      "  --read-only       nobody may change it (set: --read-write undoes it)\n  --force           "
+      "delete: although something is unsynced\n",
+      "holdfast volume create reports", cmd_volume },
+    { "mount", "VOLUME[/FOLDER] [PATH] [--read-only] [--lease MINUTES] [--run ID]",
+      "show a volume as a directory",
+      "  without PATH: the first free of /mnt/data/1, 2, ...; prints the path\n",
+      "holdfast mount reports /srv/reports", cmd_mount },
+    { "umount", "PATH|ID [--force] [--timeout S]", "sync, then take a mount away",
+      "  --force      although in use or not synced\n  --timeout S  of the wait for the bucket "
+      "(30)\n",
+      "holdfast umount /srv/reports", cmd_umount },
+    { "mounts", "", "the mounts", STANDARD, "holdfast mounts --json", cmd_mounts },
+    { "run",
+      "[-v VOLUME[/FOLDER][:ro][@PATH]]... [--timeout 60] [--net none|host] [--run ID] -- COMMAND "
+      "[ARG...]",
+      "run a command in a sandbox that sees only these volumes",
+      "  -v, --volume      shown at /mnt/data/1, 2, ... or at PATH\n  --timeout S       of the "
+      "command (124), 0: none\n"
+      "  --net host        with the host's network; else there is none\n  --sync-timeout S  of the "
+      "wait for the bucket at the end (60)\n",
+      "holdfast run -v reports -- python3 /mnt/data/1/clean.py", cmd_run },
+    { "ls", "[VOLUME[:/FOLDER]]", "list a folder; without one, the volumes", STANDARD,
+      "holdfast ls reports:/2026", cmd_ls },
+    { "stat", "VOLUME:/path", "all about one file or folder", STANDARD,
+      "holdfast stat reports:/orders.csv", cmd_stat },
+    { "cat", "VOLUME:/path...", "write files to standard output", NULL,
+      "holdfast cat reports:/summary.md", cmd_cat },
+    { "put", "FILE|- VOLUME:/path [--base VERSION | --create] [--no-wait] [--timeout S]",
+      "write a file",
+      "  --base VERSION  only if this is the version there now; else the one that is there when "
+      "put starts\n"
+      "  --create        only if nothing is there\n  --no-wait       come back when it is staged, "
+      "not yet in the bucket\n",
+      "holdfast put orders.csv reports:/orders.csv", cmd_put },
+    { "get", "VOLUME:/path [FILE|-] [--version V]", "read a file", NULL,
+      "holdfast get reports:/clean.csv -", cmd_get },
+    { "rm", "VOLUME:/path... [-r]", "remove files, or with -r folders", NULL,
+      "holdfast rm reports:/old.csv", cmd_rm },
+    { "mkdir", "VOLUME:/path... [-p]", "make folders", NULL, "holdfast mkdir -p reports:/2026/07",
+      cmd_mkdir },
+    { "mv", "VOLUME:/from VOLUME:/to [--replace]", "rename within a volume", NULL,
+      "holdfast mv reports:/a.csv reports:/b.csv", cmd_mv },
+    { "flush", "[VOLUME] [--timeout S]", "wait until everything is in the bucket", STANDARD,
+      "holdfast flush reports --timeout 120", cmd_flush },
+    { "config", "[show|check] [--config FILE]", "the settings and where they come from", NULL,
+      "holdfast config show", cmd_config },
+    { "version", "", "the version", NULL, "holdfast version", cmd_version },
+    { "completion", "bash|zsh|fish", "completion for a shell", NULL,
+      "source <(holdfast completion bash)", cmd_completion },
+    { "help", "[COMMAND]", "this, or help for a command", NULL, "holdfast help run", cmd_help },
+    { NULL, NULL, NULL, NULL, NULL, NULL },
+};
+
+const struct cli_command *
+cli_find(const char *name)
+{
+    for (const struct cli_command *command = cli_commands; command->name; command++) {
+        if (strcmp(command->name, name) == 0)
+            return command;
+    }
+    return NULL;
+}
+
+static void
+print_overview(FILE *out)
+{
+    (void)fputs("Holdfast keeps the files of sandboxes in a bucket.\n\nusage: holdfast COMMAND "
+                "[OPTION...]\n\n",
+                out);
+    for (const struct cli_command *command = cli_commands; command->name; command++)
+        (void)fprintf(out, "  %-11s %s\n", command->name, command->summary);
+    (void)fputs(
+        "\nFiles are named VOLUME:/path. 'holdfast COMMAND --help' has options and an example.\n"
+        "Exit status: 0 done, 1 failed, 2 usage, 3 conflict, 4 not found, 5 denied, 6 "
+        "unavailable,\n"
+        "7 not synced in time, 8 quota or space.\n",
+        out);
+}
+
+static void
+print_help(const struct cli_command *command)
+{
+    (void)printf("usage: holdfast %s %s\n%s\n", command->name, command->usage, command->summary);
+    if (command->details)
+        (void)printf("%s", command->details);
+    (void)printf("example: %s\n", command->example);
+}
+
+static int
+unknown_command(const char *word, struct err *err)
+{
+    const char *names[64] = { NULL };
+    size_t count = 0;
+    for (const struct cli_command *command = cli_commands; command->name; command++)
+        names[count++] = command->name;
+    const char *near = nearest_word(word, names);
+    if (near)
+        return err_set(err, ERR_USAGE, "unknown command '%s', did you mean '%s'?", word, near);
+    return err_set(err, ERR_USAGE, "unknown command '%s': see 'holdfast help'", word);
+}
+
+int
+cmd_help(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    (void)cli;
+    if (argc < 1) {
+        print_overview(stdout);
+        return 0;
+    }
+    const struct cli_command *command = cli_find(argv[0]);
+    if (!command)
+        return unknown_command(argv[0], err);
+    print_help(command);
+    return 0;
+}
+
+/* --help before "--" and before the command of `run`. */
+static bool
+wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || (argc == 1 && strcmp(argv[i], "-h") == 0))
+            return true;
+    }
+    return false;
+}
+
+static int
+run_command(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    const char *word = argv[0];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        word = "help";
+    if (strcmp(word, "--version") == 0)
+        word = "version";
+    const struct cli_command *command = cli_find(word);
+    if (!command)
+        return unknown_command(word, err);
+    if (wants_help(argc - 1, argv + 1)) {
+        print_help(command);
+        return 0;
+    }
+    return command->fn(cli, argc - 1, argv + 1, err);
+}
+
+static int
+report(const struct err *err)
+{
+    char text[LIMIT_ERR_MSG];
+    (void)text_escape(err->msg, strlen(err->msg), text, sizeof(text));
+    (void)fprintf(stderr, "holdfast: %s\n", text);
+    return err_exit(err->code);
+}
+
+int
+main(int argc, char **argv)
+{
+    struct err err = ERR_INIT;
+    char program[4096];
+    struct cli cli = { .url = getenv("HOLDFAST_URL") };
+    ssize_t len = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    program[len > 0 ? len : 0] = '\0';
+    cli.program = program;
+    if (cli.url && cli.url[0] == '\0')
+        cli.url = NULL;
+    if (argc < 2) {
+        print_overview(stderr);
+        return err_exit(ERR_USAGE);
+    }
+    int status = run_command(&cli, argc - 1, argv + 1, &err);
+    if (status < 0)
+        status = report(&err);
+    if (fflush(stdout) != 0 && status == 0) {
+        (void)err_set(&err, ERR_IO, "cannot write to standard output");
+        status = report(&err);
+    }
+    return status;
+}
