@@ -177,8 +177,9 @@ answer(int conn, const char *outcome, int status, const char *message)
     buf_init(&text, 8192);
     scope_json *value =
         json_pack("{s:s, s:i, s:s}", "outcome", outcome, "status", status, "message", message);
-    if (value && json_print(value, &text, &err) == 0)
-        (void)gateway_fdpass_send(conn, buf_cstr(&text), text.len, NULL, 0, &err);
+    if (!value || json_print(value, &text, &err) < 0 ||
+        gateway_fdpass_send(conn, buf_cstr(&text), text.len, NULL, 0, &err) < 0)
+        log_debug(run, "a client left before its answer: %s", err.msg);
 }
 
 static void
