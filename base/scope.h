@@ -12,7 +12,7 @@
 #define scope(fn) __attribute__((cleanup(fn)))
 #define scope_free scope(scope_free_ptr)
 #define scope_fd scope(scope_close_fd)
-#define scope_unlock scope(scope_unlock_mutex)
+#define scope_unlock __attribute__((unused)) scope(scope_unlock_mutex)
 
 #define steal(ptr)                                \
     __extension__({                               \

@@ -63,7 +63,8 @@ is_star(const char *text)
 }
 
 int
-precondition_parse(const char *if_match, const char *if_none_match, struct precondition *out, struct err *err)
+precondition_parse(const char *if_match, const char *if_none_match, struct precondition *out,
+                   struct err *err)
 {
     memset(out, 0, sizeof(*out));
     if (if_match != NULL && if_none_match != NULL)

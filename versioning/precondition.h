@@ -11,12 +11,12 @@
  * HTTP's ETag here is our quoted version id, or for a foreign version its ETag; weak tags never match in If-Match.
  */
 enum precondition_kind {
-    PRECONDITION_NONE,       /* nothing said: HTTP writes to an existing file are refused with it (428) */
+    PRECONDITION_NONE, /* nothing said: HTTP writes to an existing file are refused with it (428) */
     PRECONDITION_ABSENT,     /* If-None-Match: * */
     PRECONDITION_EXISTS,     /* If-Match: * */
     PRECONDITION_MATCH,      /* If-Match: "a", "b" */
     PRECONDITION_NONE_MATCH, /* If-None-Match: "a", "b" (reads) */
-    PRECONDITION_ANY,        /* the caller takes whatever is there as its base (mount, restore): never from outside */
+    PRECONDITION_ANY, /* the caller takes whatever is there as its base (mount, restore): never from outside */
 };
 
 #define PRECONDITION_TAGS 8

@@ -16,25 +16,27 @@
 static int
 settings_print(const struct index_volume *volume, struct buf *out, struct err *err)
 {
-    scope_json *doc = json_pack("{s:i, s:s, s:s, s:b, s:b, s:I, s:I}", "format", 1, "name", volume->name, "prefix",
-                                volume->prefix, "read_only", (int)volume->read_only, "sync_close",
-                                (int)volume->sync_close, "quota", (json_int_t)volume->quota, "history_seconds",
-                                (json_int_t)(volume->history_ns / NS_PER_S));
+    scope_json *doc =
+        json_pack("{s:i, s:s, s:s, s:b, s:b, s:I, s:I}", "format", 1, "name", volume->name,
+                  "prefix", volume->prefix, "read_only", (int)volume->read_only, "sync_close",
+                  (int)volume->sync_close, "quota", (json_int_t)volume->quota, "history_seconds",
+                  (json_int_t)(volume->history_ns / NS_PER_S));
     if (doc == NULL)
         return err_nomem(err);
     return json_print(doc, out, err);
 }
 
 static int
-settings_put(struct volume_service *service, const struct index_volume *volume, bool fresh, struct err *err)
+settings_put(struct volume_service *service, const struct index_volume *volume, bool fresh,
+             struct err *err)
 {
     char key[LIMIT_KEY];
     scope_buf text;
     struct store_put_result result;
     struct store_object object;
-    struct store_cond cond = {.kind = STORE_COND_ABSENT};
+    struct store_cond cond = { .kind = STORE_COND_ABSENT };
     buf_init(&text, 65536);
-    snprintf(key, sizeof(key), ".holdfast/volumes/%s.json", volume->name);
+    (void)snprintf(key, sizeof(key), ".holdfast/volumes/%s.json", volume->name);
     if (settings_print(volume, &text, err) != 0)
         return -1;
     store_object_init(&object);
@@ -48,7 +50,8 @@ settings_put(struct volume_service *service, const struct index_volume *volume, 
         return -1;
     }
     (void)fresh;
-    if (service->store->caps.put_if_match != STORE_YES || service->store->caps.put_if_absent != STORE_YES)
+    if (service->store->caps.put_if_match != STORE_YES ||
+        service->store->caps.put_if_absent != STORE_YES)
         cond.kind = STORE_COND_NONE;
     int rc = store_put_small(service->store, key, text.data, text.len, cond, &result, err);
     store_object_release(&object);
@@ -82,8 +85,10 @@ check_overlap(void *arg, const struct index_volume *other, struct err *err)
     if (strcmp(other->name, mine->name) == 0)
         return err_set(err, ERR_EXISTS, "volume '%s' exists", mine->name);
     if (overlaps(other->prefix, mine->prefix))
-        return err_set(err, ERR_INVAL, "prefix '%s' overlaps with '%s' of volume '%s': choose another with --prefix",
-                       mine->prefix, other->prefix, other->name);
+        return err_set(
+            err, ERR_INVAL,
+            "prefix '%s' overlaps with '%s' of volume '%s': choose another with --prefix",
+            mine->prefix, other->prefix, other->name);
     return 0;
 }
 
@@ -91,8 +96,9 @@ static int
 create_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct create_call *call = arg;
-    struct index_node root = {.kind = INDEX_DIR, .mode = S_IFDIR | 0755};
-    if (index_volume_each(tx, check_overlap, &call->row, err) != 0 || index_volume_insert(tx, &call->row, err) != 0)
+    struct index_node root = { .kind = INDEX_DIR, .mode = S_IFDIR | 0755 };
+    if (index_volume_each(tx, check_overlap, &call->row, err) != 0 ||
+        index_volume_insert(tx, &call->row, err) != 0)
         return -1;
     root.volume = call->row.id;
     root.mtime_ns = root.ctime_ns = call->row.created_ns;
@@ -129,8 +135,8 @@ check_prefix(const char *prefix, struct err *err)
     return 0;
 }
 
-static int
-info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_info *out, struct err *err);
+static int info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_info *out,
+                     struct err *err);
 
 struct info_call {
     const char *name;
@@ -144,32 +150,34 @@ find_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_volume row;
     if (index_volume_find(tx, call->name, &row, err) != 0)
         return err->code == ERR_NOT_FOUND
-                   ? err_set(err, ERR_NOT_FOUND, "no volume '%s': make it with holdfast volume create %s", call->name,
+                   ? err_set(err, ERR_NOT_FOUND,
+                             "no volume '%s': make it with holdfast volume create %s", call->name,
                              call->name)
                    : -1;
     return info_fill(tx, &row, call->out, err);
 }
 
 int
-volume_find(struct volume_service *service, const char *name, struct volume_info *out, struct err *err)
+volume_find(struct volume_service *service, const char *name, struct volume_info *out,
+            struct err *err)
 {
-    struct info_call call = {.name = name, .out = out};
+    struct info_call call = { .name = name, .out = out };
     return index_read(service->index, find_tx, &call, err);
 }
 
 int
-volume_create(struct volume_service *service, const struct volume_settings *settings, struct volume_info *out,
-              struct err *err)
+volume_create(struct volume_service *service, const struct volume_settings *settings,
+              struct volume_info *out, struct err *err)
 {
-    struct create_call call = {.service = service};
+    struct create_call call = { .service = service };
     struct index_volume *row = &call.row;
     if (path_check_volume(settings->name, err) != 0)
         return -1;
-    snprintf(row->name, sizeof(row->name), "%s", settings->name);
+    text_set(row->name, settings->name);
     if (settings->prefix == NULL)
-        snprintf(row->prefix, sizeof(row->prefix), "%s/", settings->name);
+        (void)snprintf(row->prefix, sizeof(row->prefix), "%s/", settings->name);
     else if (strlen(settings->prefix) < sizeof(row->prefix))
-        snprintf(row->prefix, sizeof(row->prefix), "%s", settings->prefix);
+        text_set(row->prefix, settings->prefix);
     if (check_prefix(settings->prefix == NULL ? row->prefix : settings->prefix, err) != 0)
         return -1;
     row->read_only = settings->read_only;
@@ -206,13 +214,14 @@ count_conflict(void *arg, const struct index_conflict *row, struct err *err)
 }
 
 static int
-info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_info *out, struct err *err)
+info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_info *out,
+          struct err *err)
 {
-    struct count_call conflicts = {0};
+    struct count_call conflicts = { 0 };
     memset(out, 0, sizeof(*out));
     out->id = row->id;
-    snprintf(out->name, sizeof(out->name), "%s", row->name);
-    snprintf(out->prefix, sizeof(out->prefix), "%s", row->prefix);
+    text_set(out->name, row->name);
+    text_set(out->prefix, row->prefix);
     out->read_only = row->read_only;
     out->sync_close = row->sync_close;
     out->quota = row->quota;
@@ -260,7 +269,7 @@ each_tx(struct index_tx *tx, void *arg, struct err *err)
 int
 volume_each(struct volume_service *service, volume_info_fn *fn, void *arg, struct err *err)
 {
-    struct each_call call = {0};
+    struct each_call call = { 0 };
     int rc = index_read(service->index, each_tx, &call, err);
     for (size_t i = 0; rc == 0 && i < call.count; i++)
         rc = fn(arg, &call.info[i], err);
@@ -293,9 +302,10 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 int
-volume_set(struct volume_service *service, const char *name, const struct volume_settings *settings, struct err *err)
+volume_set(struct volume_service *service, const char *name, const struct volume_settings *settings,
+           struct err *err)
 {
-    struct set_call call = {.settings = settings, .name = name};
+    struct set_call call = { .settings = settings, .name = name };
     if (index_write(service->index, INDEX_FULL, set_tx, &call, err) != 0)
         return -1;
     return settings_put(service, &call.row, false, err);
@@ -323,9 +333,10 @@ delete_tx(struct index_tx *tx, void *arg, struct err *err)
         index_intent_count(tx, call->row.id, &keys, err) != 0)
         return -1;
     if (!call->force && (count > 0 || keys > 0))
-        return err_set(err, ERR_BUSY, "volume '%s' has %llu changes that are not in the bucket: flush it first",
+        return err_set(err, ERR_BUSY,
+                       "volume '%s' has %llu changes that are not in the bucket: flush it first",
                        call->name, (unsigned long long)(keys > count ? keys : count));
-    struct volume_contents contents = {.volume = call->row.id, .drop = &call->drop};
+    struct volume_contents contents = { .volume = call->row.id, .drop = &call->drop };
     if (index_content_each(tx, collect_contents, &contents, err) != 0)
         return -1;
     return index_volume_delete(tx, call->row.id, err);
@@ -334,7 +345,7 @@ delete_tx(struct index_tx *tx, void *arg, struct err *err)
 int
 volume_delete(struct volume_service *service, const char *name, bool force, struct err *err)
 {
-    struct set_call call = {.name = name, .force = force};
+    struct set_call call = { .name = name, .force = force };
     char key[LIMIT_KEY];
     enum store_outcome outcome;
     int rc = index_write(service->index, INDEX_FULL, delete_tx, &call, err);
@@ -343,8 +354,8 @@ volume_delete(struct volume_service *service, const char *name, bool force, stru
     free(call.drop.number);
     if (rc != 0)
         return -1;
-    snprintf(key, sizeof(key), ".holdfast/volumes/%s.json", name);
-    struct store_delete req = {.key = key};
+    (void)snprintf(key, sizeof(key), ".holdfast/volumes/%s.json", name);
+    struct store_delete req = { .key = key };
     struct err local = ERR_INIT;
     if (store_delete(service->store, &req, &outcome, &local) != 0 && local.code != ERR_NOT_FOUND)
         log_warn(volume, "the settings of volume '%s' stay in the bucket: %s", name, local.msg);

@@ -2,7 +2,8 @@
 #include "volume/service_impl.h"
 
 int
-attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out, struct err *err)
+attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
+          struct err *err)
 {
     memset(out, 0, sizeof(*out));
     out->node = node->id;
@@ -15,9 +16,10 @@ attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr
     out->size = node->size;
     out->mtime_ns = node->mtime_ns;
     out->ctime_ns = node->ctime_ns;
-    snprintf(out->etag, sizeof(out->etag), "%s", node->etag);
+    text_set(out->etag, node->etag);
     const char *version = node->version[0] != '\0' ? node->version : node->etag;
-    out->synced = (node->kind == INDEX_DIR && (node->flags & INDEX_NODE_MARKER) == 0) || node->key[0] != '\0';
+    out->synced =
+        (node->kind == INDEX_DIR && (node->flags & INDEX_NODE_MARKER) == 0) || node->key[0] != '\0';
     struct index_content content;
     if (node->content != 0) {
         if (index_content_get(tx, node->content, &content, err) != 0)
@@ -29,7 +31,7 @@ attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr
         out->writing = content.state == CONTENT_LIVE;
     }
     if (node->kind != INDEX_DIR)
-        snprintf(out->version, sizeof(out->version), "%s", version);
+        text_set(out->version, version);
     if (node->kind == INDEX_SYMLINK)
         out->size = strlen(node->target);
     return 0;
@@ -45,7 +47,8 @@ attr_live(struct volume_service *service, struct volume_attr *attr)
         return;
     pthread_mutex_lock(&inode->lock);
     struct stat st;
-    if (inode->file != NULL && inode->state == CONTENT_LIVE && fstat(cache_file_fd(inode->file), &st) == 0) {
+    if (inode->file != NULL && inode->state == CONTENT_LIVE &&
+        fstat(cache_file_fd(inode->file), &st) == 0) {
         attr->size = (uint64_t)st.st_size;
         attr->mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
         if (attr->mtime_ns > attr->ctime_ns)

@@ -7,7 +7,7 @@
 
 /* What others put into the bucket: listings and HEADs merged into the index (docs/mechanisms.md section 8). */
 
-#define SYMLINK_MODE(mode) (((mode) & S_IFMT) == S_IFLNK)
+#define SYMLINK_MODE(mode) (((mode)&S_IFMT) == S_IFLNK)
 
 /* ---- one object ---- */
 
@@ -18,7 +18,7 @@ struct observe_call {
     struct observed seen;
     struct object_attrs attrs;
     bool has_attrs;
-    uint64_t sequence;   /* judge only rows unchanged since; 0: any */
+    uint64_t sequence; /* judge only rows unchanged since; 0: any */
     struct drop_list drop;
 };
 
@@ -34,8 +34,8 @@ observe_tx(struct index_tx *tx, void *arg, struct err *err)
     if (rc == 0) {
         sync_observe(&kv->view, &call->seen, &effect);
         if (effect.bits != 0)
-            rc = view_apply(call->service, tx, call->key, kv, &effect, call->has_attrs ? &call->attrs : NULL,
-                            &call->drop, err);
+            rc = view_apply(call->service, tx, call->key, kv, &effect,
+                            call->has_attrs ? &call->attrs : NULL, &call->drop, err);
         /* Where the tree is dirty the engine makes the conflict. */
         if (rc == 0 && (effect.bits & SYNC_SET_HAVE) != 0 && kv->view.want.dirty)
             rc = key_want_sync(tx, call->volume, call->key, 0, err);
@@ -51,14 +51,14 @@ observe_commit(struct observe_call *call, struct err *err)
     if (rc == 0)
         drop_run(call->service, &call->drop);
     free(call->drop.number);
-    call->drop = (struct drop_list){0};
+    call->drop = (struct drop_list){ 0 };
     return rc;
 }
 
 int
 bucket_observe_key(struct volume_service *service, int64_t volume, const char *key, struct err *err)
 {
-    struct observe_call call = {.service = service, .volume = volume, .key = key};
+    struct observe_call call = { .service = service, .volume = volume, .key = key };
     struct store_object object;
     struct err local = ERR_INIT;
     store_object_init(&object);
@@ -111,7 +111,7 @@ complete_mode(struct index_node *row, const struct complete_call *call)
     if (call->symlink) {
         row->kind = INDEX_SYMLINK;
         row->mode = S_IFLNK | 0777;
-        snprintf(row->target, sizeof(row->target), "%s", call->target);
+        text_set(row->target, call->target);
         return;
     }
     uint32_t type = row->kind == INDEX_DIR ? S_IFDIR : S_IFREG;
@@ -133,10 +133,10 @@ complete_tx(struct index_tx *tx, void *arg, struct err *err)
     row.flags &= ~(unsigned)INDEX_NODE_META_UNKNOWN;
     complete_mode(&row, call);
     if (row.version[0] == '\0' && identity_believed(&call->seen, NULL)) {
-        snprintf(row.version, sizeof(row.version), "%s", call->seen.version);
+        text_set(row.version, call->seen.version);
         if (index_key_get(tx, row.key, &key, err) != 0)
             return -1;
-        snprintf(key.version, sizeof(key.version), "%s", call->seen.version);
+        text_set(key.version, call->seen.version);
         if (index_key_put(tx, &key, err) != 0)
             return -1;
     }
@@ -150,21 +150,23 @@ read_target(struct volume_service *service, struct complete_call *call, struct e
     size_t len;
     struct store_object object;
     store_object_init(&object);
-    int rc = store_get_small(service->store, call->row.key, LIMIT_SYMLINK, &data, &len, &object, err);
+    int rc =
+        store_get_small(service->store, call->row.key, LIMIT_SYMLINK, &data, &len, &object, err);
     store_object_release(&object);
     if (rc != 0)
         return -1;
     if (len == 0 || memchr(data, '\0', len) != NULL)
         return 0; /* not a link after all: shown as the plain file it is */
-    snprintf(call->target, sizeof(call->target), "%s", data);
+    text_set(call->target, data);
     call->symlink = true;
     return 0;
 }
 
 int
-bucket_complete_node(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, struct err *err)
+bucket_complete_node(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                     struct err *err)
 {
-    struct complete_call call = {.node = node};
+    struct complete_call call = { .node = node };
     struct store_object object;
     if (index_read(service->index, node_tx, &call, err) != 0)
         return -1;
@@ -236,7 +238,7 @@ listing_add(void *arg, const struct store_list_entry *entry, struct err *err)
     seen->mtime_ns = entry->last_modified_ns;
     seen->is_prefix = entry->is_prefix;
     if (entry->etag != NULL)
-        snprintf(seen->etag, sizeof(seen->etag), "%s", entry->etag);
+        text_set(seen->etag, entry->etag);
     listing->count++;
     return 0;
 }
@@ -249,7 +251,7 @@ struct dir_call {
     char prefix[LIMIT_KEY + 2];
     uint64_t sequence;
     struct listing listing;
-    size_t from, to;          /* the part merged in one transaction */
+    size_t from, to; /* the part merged in one transaction */
     struct drop_list drop;
     /* keys that were there and were not listed */
     struct listing missing;
@@ -272,14 +274,15 @@ dir_tx(struct index_tx *tx, void *arg, struct err *err)
 
 /* A common prefix: a folder that exists because something lies below it. */
 static int
-merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry, struct err *err)
+merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
+             struct err *err)
 {
     const char *name = entry->key + strlen(call->prefix);
     size_t len = strlen(name);
     struct index_node node;
     struct err local = ERR_INIT;
-    struct volume_ctx nobody = {.actor = "bucket"};
-    struct volume_name at = {.parent = call->dir, .name = name, .len = len > 0 ? len - 1 : 0};
+    struct volume_ctx nobody = { .actor = "bucket" };
+    struct volume_name at = { .parent = call->dir, .name = name, .len = len > 0 ? len - 1 : 0 };
     if (call->prefix[0] == '\0' && strcmp(entry->key, ".holdfast/") == 0)
         return 0;
     if (path_check_name(at.name, at.len, &local) != 0) {
@@ -303,7 +306,8 @@ merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry
 }
 
 static int
-merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry, struct err *err)
+merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
+             struct err *err)
 {
     struct index_key row;
     struct err missing = ERR_INIT;
@@ -319,15 +323,16 @@ merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry
     struct key_view *kv = malloc(sizeof(*kv));
     if (kv == NULL)
         return err_nomem(err);
-    struct observed seen = {.present = true, .size = entry->size};
-    snprintf(seen.etag, sizeof(seen.etag), "%s", entry->etag);
-    struct object_attrs attrs = {.mtime_ns = entry->mtime_ns};
-    struct sync_effect effect = {.bits = 0};
+    struct observed seen = { .present = true, .size = entry->size };
+    text_set(seen.etag, entry->etag);
+    struct object_attrs attrs = { .mtime_ns = entry->mtime_ns };
+    struct sync_effect effect = { .bits = 0 };
     int rc = view_build(call->service, tx, call->node.volume, entry->key, kv, err);
-    if (rc == 0 && (kv->view.want.present || kv->view.have.present) && kv->view.attempt.op == SYNC_OP_NONE) {
+    if (rc == 0 && (kv->view.want.present || kv->view.have.present) &&
+        kv->view.attempt.op == SYNC_OP_NONE) {
         /* Something of ours is there or wanted: a HEAD tells more than a listing, the engine does it. */
         free(kv);
-        return listing_add(&call->missing, &(struct store_list_entry){.key = entry->key}, err);
+        return listing_add(&call->missing, &(struct store_list_entry){ .key = entry->key }, err);
     }
     if (rc == 0)
         sync_observe(&kv->view, &seen, &effect);
@@ -343,7 +348,8 @@ merge_tx(struct index_tx *tx, void *arg, struct err *err)
     struct dir_call *call = arg;
     for (size_t i = call->from; i < call->to; i++) {
         const struct seen_entry *entry = &call->listing.entry[i];
-        int rc = entry->is_prefix ? merge_prefix(tx, call, entry, err) : merge_object(tx, call, entry, err);
+        int rc = entry->is_prefix ? merge_prefix(tx, call, entry, err)
+                                  : merge_object(tx, call, entry, err);
         if (rc != 0)
             return -1;
     }
@@ -374,7 +380,7 @@ find_missing(void *arg, const struct index_key *row, struct err *err)
     const char *rest = row->key + strlen(call->prefix);
     const char *slash = strchr(rest, '/');
     call->seen++;
-    snprintf(call->after, sizeof(call->after), "%s", row->key);
+    text_set(call->after, row->key);
     if (slash != NULL) {
         /* Below a sub-folder: jump behind all of it. */
         size_t len = (size_t)(slash - row->key) + 1;
@@ -387,7 +393,7 @@ find_missing(void *arg, const struct index_key *row, struct err *err)
     }
     if (row->sequence > call->sequence || was_listed(&call->listing, row->key))
         return 0;
-    return listing_add(&call->missing, &(struct store_list_entry){.key = row->key}, err);
+    return listing_add(&call->missing, &(struct store_list_entry){ .key = row->key }, err);
 }
 
 static int
@@ -422,7 +428,8 @@ merge_all(struct dir_call *call, struct err *err)
     struct volume_service *service = call->service;
     int rc = 0;
     for (call->from = 0; rc == 0 && call->from < call->listing.count; call->from = call->to) {
-        call->to = call->from + MERGE_BATCH < call->listing.count ? call->from + MERGE_BATCH : call->listing.count;
+        call->to = call->from + MERGE_BATCH < call->listing.count ? call->from + MERGE_BATCH
+                                                                  : call->listing.count;
         rc = index_write(service->index, INDEX_NORMAL, merge_tx, call, err);
         if (rc == 0)
             drop_run(service, &call->drop);
@@ -439,16 +446,17 @@ merge_all(struct dir_call *call, struct err *err)
 }
 
 int
-bucket_list_dir(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir, struct err *err)
+bucket_list_dir(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+                struct err *err)
 {
-    struct dir_call call = {.service = service, .dir = dir};
+    struct dir_call call = { .service = service, .dir = dir };
     if (index_read(service->index, dir_tx, &call, err) != 0)
         return -1;
-    struct store_list list = {.prefix = call.prefix,
-                              .delimiter = '/',
-                              .fn = listing_add,
-                              .arg = &call.listing,
-                              .deadline_ns = service_deadline(ctx)};
+    struct store_list list = { .prefix = call.prefix,
+                               .delimiter = '/',
+                               .fn = listing_add,
+                               .arg = &call.listing,
+                               .deadline_ns = service_deadline(ctx) };
     int rc = store_list(service->store, &list, err);
     service_store_seen(service, rc == 0 ? NULL : err);
     if (rc != 0)
@@ -491,10 +499,10 @@ static void
 refresh_run(void *arg)
 {
     struct refresh_job *job = arg;
-    struct volume_ctx ctx = {.actor = "bucket"};
+    struct volume_ctx ctx = { .actor = "bucket" };
     struct err err = ERR_INIT;
-    if (!atomic_load(&job->service->stopping) && bucket_list_dir(job->service, &ctx, job->dir, &err) != 0 &&
-        err.code != ERR_NOT_FOUND)
+    if (!atomic_load(&job->service->stopping) &&
+        bucket_list_dir(job->service, &ctx, job->dir, &err) != 0 && err.code != ERR_NOT_FOUND)
         log_debug(volume, "cannot refresh folder %lld: %s", (long long)job->dir, err.msg);
     refresh_done(job->service->lister, job->dir);
     free(job);

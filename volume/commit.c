@@ -58,8 +58,8 @@ begin_upload_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 struct volume_upload *
-volume_upload_begin(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume, const char *path,
-                    struct err *err)
+volume_upload_begin(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+                    const char *path, struct err *err)
 {
     struct volume_upload *upload = calloc(1, sizeof(*upload));
     if (upload == NULL) {
@@ -68,11 +68,11 @@ volume_upload_begin(struct volume_service *service, const struct volume_ctx *ctx
     }
     upload->service = service;
     upload->volume = volume;
-    snprintf(upload->path, sizeof(upload->path), "%s", path);
-    snprintf(upload->actor, sizeof(upload->actor), "%s", ctx->actor == NULL ? "" : ctx->actor);
-    snprintf(upload->run, sizeof(upload->run), "%s", ctx->run == NULL ? "" : ctx->run);
-    struct begin_call call = {.service = service, .ctx = ctx, .upload = upload};
-    struct cache_meta meta = {.live = true};
+    text_set(upload->path, path);
+    text_set(upload->actor, ctx->actor == NULL ? "" : ctx->actor);
+    text_set(upload->run, ctx->run == NULL ? "" : ctx->run);
+    struct begin_call call = { .service = service, .ctx = ctx, .upload = upload };
+    struct cache_meta meta = { .live = true };
     bool ok = path_check(path, strlen(path), err) == 0;
     if (ok && path[0] == '\0') {
         (void)err_set(err, ERR_IS_DIR, "the root of a volume is a folder");
@@ -82,7 +82,8 @@ volume_upload_begin(struct volume_service *service, const struct volume_ctx *ctx
     ok = ok && (upload->sha256 = hash_new(HASH_SHA256, err)) != NULL;
     ok = ok && (upload->md5 = hash_new(HASH_MD5, err)) != NULL;
     /* Without a volume in its .meta a rebuild knows that nobody was promised these bytes. */
-    ok = ok && (upload->file = cache_create(service->cache, upload->number, &meta, true, err)) != NULL;
+    ok = ok &&
+         (upload->file = cache_create(service->cache, upload->number, &meta, true, err)) != NULL;
     if (ok)
         return upload;
     volume_upload_abort(upload);
@@ -93,9 +94,11 @@ int
 volume_upload_write(struct volume_upload *upload, const void *data, size_t len, struct err *err)
 {
     if (len > LIMIT_FILE_SIZE - upload->size)
-        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes", (unsigned long long)LIMIT_FILE_SIZE);
+        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes",
+                       (unsigned long long)LIMIT_FILE_SIZE);
     if (cache_file_write(upload->file, data, len, upload->size, err) != 0 ||
-        hash_update(upload->sha256, data, len, err) != 0 || hash_update(upload->md5, data, len, err) != 0)
+        hash_update(upload->sha256, data, len, err) != 0 ||
+        hash_update(upload->md5, data, len, err) != 0)
         return -1;
     upload->size += len;
     return 0;
@@ -130,11 +133,13 @@ find_place(struct index_tx *tx, struct commit_call *call, struct err *err)
     call->parent = call->volume.root;
     while (path_next(&rest, &rest_len, &call->name, &call->name_len) && rest_len > 0) {
         if (index_node_child(tx, call->parent, call->name, call->name_len, &dir, err) != 0)
-            return err->code == ERR_NOT_FOUND ? err_set(err, ERR_NOT_FOUND, "no such folder: '%.*s'",
-                                                        (int)call->name_len, call->name)
-                                              : -1;
+            return err->code == ERR_NOT_FOUND
+                       ? err_set(err, ERR_NOT_FOUND, "no such folder: '%.*s'", (int)call->name_len,
+                                 call->name)
+                       : -1;
         if (dir.kind != INDEX_DIR)
-            return err_set(err, ERR_NOT_DIR, "'%.*s' is not a folder", (int)call->name_len, call->name);
+            return err_set(err, ERR_NOT_DIR, "'%.*s' is not a folder", (int)call->name_len,
+                           call->name);
         call->parent = dir.id;
     }
     return 0;
@@ -144,7 +149,8 @@ static int
 judge_precondition(struct index_tx *tx, struct commit_call *call, struct err *err)
 {
     struct err missing = ERR_INIT;
-    call->existed = index_node_child(tx, call->parent, call->name, call->name_len, &call->node, &missing) == 0;
+    call->existed =
+        index_node_child(tx, call->parent, call->name, call->name_len, &call->node, &missing) == 0;
     if (!call->existed && missing.code != ERR_NOT_FOUND) {
         *err = missing;
         return -1;
@@ -156,12 +162,13 @@ judge_precondition(struct index_tx *tx, struct commit_call *call, struct err *er
     if (precondition_holds(&call->args->pre, call->existed ? call->attr->version : NULL))
         return 0;
     if (call->args->pre.kind == PRECONDITION_NONE)
-        return err_set(err, ERR_PRECONDITION, "'%s' exists: say which version this replaces (If-Match)",
+        return err_set(err, ERR_PRECONDITION,
+                       "'%s' exists: say which version this replaces (If-Match)",
                        call->upload->path);
     if (!call->existed)
         return err_set(err, ERR_CONFLICT, "'%s' does not exist any more", call->upload->path);
-    return err_set(err, ERR_CONFLICT, "'%s' was changed meanwhile (now version %s)", call->upload->path,
-                   call->attr->version);
+    return err_set(err, ERR_CONFLICT, "'%s' was changed meanwhile (now version %s)",
+                   call->upload->path, call->attr->version);
 }
 
 static int
@@ -175,11 +182,11 @@ fill_content(struct commit_call *call, struct err *err)
     row->flags = CONTENT_COMPLETE | CONTENT_ACKED | CONTENT_DURABLE;
     row->size = call->upload->size;
     row->mtime_ns = call->args->mtime_ns != 0 ? call->args->mtime_ns : clock_wall_ns();
-    snprintf(row->base_version, sizeof(row->base_version), "%s", call->node.version);
-    snprintf(row->base_etag, sizeof(row->base_etag), "%s", call->node.etag);
-    snprintf(row->boot_id, sizeof(row->boot_id), "%s", call->service->boot_id);
-    snprintf(row->actor, sizeof(row->actor), "%s", call->upload->actor);
-    snprintf(row->run, sizeof(row->run), "%s", call->upload->run);
+    text_set(row->base_version, call->node.version);
+    text_set(row->base_etag, call->node.etag);
+    text_set(row->boot_id, call->service->boot_id);
+    text_set(row->actor, call->upload->actor);
+    text_set(row->run, call->upload->run);
     return ulid_new(row->version, err);
 }
 
@@ -202,13 +209,16 @@ make_room(struct index_tx *tx, struct commit_call *call, struct err *err)
 static int
 write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
 {
-    struct volume_name at = {.parent = call->parent, .name = call->name, .len = call->name_len};
+    struct volume_name at = { .parent = call->parent, .name = call->name, .len = call->name_len };
     uint32_t old_mode = call->node.mode;
     if (make_room(tx, call, err) != 0)
         return -1;
     if (!call->existed) {
-        uint32_t mode = call->args->mode != 0 ? call->args->mode : old_mode != 0 ? old_mode & 07777u : 0644u;
-        if (node_make(tx, call->ctx, &at, INDEX_FILE, S_IFREG | (mode & 07777), &call->node, err) != 0)
+        uint32_t mode = call->args->mode != 0 ? call->args->mode
+                        : old_mode != 0       ? old_mode & 07777u
+                                              : 0644u;
+        if (node_make(tx, call->ctx, &at, INDEX_FILE, S_IFREG | (mode & 07777), &call->node, err) !=
+            0)
             return -1;
     } else if (call->args->mode != 0) {
         call->node.mode = S_IFREG | (call->args->mode & 07777);
@@ -223,7 +233,8 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
     call->node.size = call->content.size;
     call->node.mtime_ns = call->content.mtime_ns;
     call->node.ctime_ns = clock_wall_ns();
-    if (index_node_update(tx, &call->node, err) != 0 || key_of_node(tx, &call->node, call->key, err) != 0)
+    if (index_node_update(tx, &call->node, err) != 0 ||
+        key_of_node(tx, &call->node, call->key, err) != 0)
         return -1;
     return key_want_sync(tx, call->node.volume, call->key, 0, err);
 }
@@ -233,8 +244,8 @@ commit_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct commit_call *call = arg;
     if (index_volume_get(tx, call->upload->volume, &call->volume, err) != 0 ||
-        service_may_write(call->service, call->ctx, &call->volume, err) != 0 || find_place(tx, call, err) != 0 ||
-        judge_precondition(tx, call, err) != 0)
+        service_may_write(call->service, call->ctx, &call->volume, err) != 0 ||
+        find_place(tx, call, err) != 0 || judge_precondition(tx, call, err) != 0)
         return -1;
     bool existed = call->existed;
     if (write_rows(tx, call, err) != 0 || attr_fill(tx, &call->node, call->attr, err) != 0)
@@ -270,7 +281,8 @@ outcome_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_content row;
     struct index_node node;
     struct err missing = ERR_INIT;
-    if (index_content_get(tx, call->content->id, &row, &missing) == 0 && row.state == CONTENT_FROZEN && row.node != 0)
+    if (index_content_get(tx, call->content->id, &row, &missing) == 0 &&
+        row.state == CONTENT_FROZEN && row.node != 0)
         return 0;
     if (index_conflict_each(tx, call->content->volume, match_mine, call, err) != 0)
         return -1;
@@ -287,19 +299,23 @@ wait_synced(struct commit_call *call, int64_t deadline_ns, struct err *err)
     struct volume_service *service = call->service;
     for (;;) {
         uint64_t seen = sync_progress(service);
-        struct outcome_call outcome = {.content = &call->content, .node = call->node.id, .attr = call->attr};
+        struct outcome_call outcome = { .content = &call->content,
+                                        .node = call->node.id,
+                                        .attr = call->attr };
         if (index_read(service->index, outcome_tx, &outcome, err) != 0)
             return -1;
         if (outcome.lost)
-            return err_set(err, ERR_CONFLICT,
-                           "the bucket held a newer version of '%s'; yours is kept: holdfast conflicts list",
-                           call->upload->path);
+            return err_set(
+                err, ERR_CONFLICT,
+                "the bucket held a newer version of '%s'; yours is kept: holdfast conflicts list",
+                call->upload->path);
         if (outcome.synced)
             return 0;
         if (!sync_wait(service, seen, deadline_ns))
-            return err_set(err, ERR_NOT_SYNCED,
-                           "'%s' is kept here, but the bucket did not take it in time: see holdfast status",
-                           call->upload->path);
+            return err_set(
+                err, ERR_NOT_SYNCED,
+                "'%s' is kept here, but the bucket did not take it in time: see holdfast status",
+                call->upload->path);
     }
 }
 
@@ -328,7 +344,7 @@ prepare_place(struct commit_call *call, struct err *err)
     const char *slash = strrchr(path, '/');
     if (call->args->make_dirs && slash != NULL) {
         char dir[LIMIT_PATH + 1];
-        snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+        (void)snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
         if (volume_make_dirs(call->service, call->ctx, call->upload->volume, dir, &attr, err) != 0)
             return -1;
     }
@@ -344,16 +360,20 @@ static void
 describe_present(struct commit_call *call)
 {
     struct err ignored = ERR_INIT;
-    if (volume_resolve(call->service, call->ctx, call->upload->volume, call->upload->path, call->attr, &ignored) != 0)
+    if (volume_resolve(call->service, call->ctx, call->upload->volume, call->upload->path,
+                       call->attr, &ignored) != 0)
         memset(call->attr, 0, sizeof(*call->attr));
 }
 
 int
-volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx, const struct volume_commit_args *args,
-              struct volume_attr *out, bool *created, struct err *err)
+volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx,
+              const struct volume_commit_args *args, struct volume_attr *out, bool *created,
+              struct err *err)
 {
     struct volume_service *service = upload->service;
-    struct commit_call call = {.service = service, .ctx = ctx, .upload = upload, .args = args, .attr = out};
+    struct commit_call call = {
+        .service = service, .ctx = ctx, .upload = upload, .args = args, .attr = out
+    };
     int rc = prepare_place(&call, err);
     if (rc == 0)
         rc = seal_upload(upload, &call.content, err);
@@ -370,7 +390,8 @@ volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx, const 
     *created = !call.existed;
     cache_put(steal(&upload->file));
     sync_kick(service);
-    event_emit(service, call.existed ? VOLUME_EVENT_CHANGED : VOLUME_EVENT_CREATED, &call.node, ctx->connection);
+    event_emit(service, call.existed ? VOLUME_EVENT_CHANGED : VOLUME_EVENT_CREATED, &call.node,
+               ctx->connection);
     if (args->wait_synced) {
         rc = wait_synced(&call, service_deadline(ctx), err);
         if (rc != 0 && err->code == ERR_CONFLICT)

@@ -53,30 +53,30 @@ pick_frozen(void *arg, const struct index_content *row, struct err *err)
 int
 content_frozen_of(struct index_tx *tx, int64_t node, struct index_content *out, struct err *err)
 {
-    struct frozen_call call = {.out = out};
+    struct frozen_call call = { .out = out };
     if (index_content_of_node(tx, node, pick_frozen, &call, err) != 0)
         return -1;
     return call.found ? 0 : err_set(err, ERR_NOT_FOUND, "no frozen content");
 }
 
 void
-content_meta_fill(struct index_tx *tx, const struct index_node *node, const struct index_content *content,
-                  struct cache_meta *out)
+content_meta_fill(struct index_tx *tx, const struct index_node *node,
+                  const struct index_content *content, struct cache_meta *out)
 {
     struct index_volume volume;
     struct err ignored = ERR_INIT;
     memset(out, 0, sizeof(*out));
     if (index_volume_get(tx, node->volume, &volume, &ignored) == 0)
-        snprintf(out->volume, sizeof(out->volume), "%s", volume.name);
+        text_set(out->volume, volume.name);
     if (index_node_path(tx, node->id, out->path, sizeof(out->path), &ignored) != 0)
         out->path[0] = '\0';
-    snprintf(out->node, sizeof(out->node), "%s", node->ulid);
-    snprintf(out->version, sizeof(out->version), "%s", content->version);
-    snprintf(out->base_version, sizeof(out->base_version), "%s", content->base_version);
-    snprintf(out->base_etag, sizeof(out->base_etag), "%s", content->base_etag);
-    snprintf(out->sha256, sizeof(out->sha256), "%s", content->sha256);
-    snprintf(out->run, sizeof(out->run), "%s", content->run);
-    snprintf(out->actor, sizeof(out->actor), "%s", content->actor);
+    text_set(out->node, node->ulid);
+    text_set(out->version, content->version);
+    text_set(out->base_version, content->base_version);
+    text_set(out->base_etag, content->base_etag);
+    text_set(out->sha256, content->sha256);
+    text_set(out->run, content->run);
+    text_set(out->actor, content->actor);
     out->mode = node->mode;
     out->uid = node->uid;
     out->gid = node->gid;
@@ -103,10 +103,13 @@ load_rows(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     /* An attempt may run on the key where the object lies or on the home key: look at both. */
     call->attempt_sent = false;
-    if (key_of_node(tx, &call->node, key, &missing) == 0 && index_intent_get(tx, key, &intent, &missing) == 0)
-        call->attempt_sent = intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
+    if (key_of_node(tx, &call->node, key, &missing) == 0 &&
+        index_intent_get(tx, key, &intent, &missing) == 0)
+        call->attempt_sent =
+            intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
     if (call->node.key[0] != '\0' && index_intent_get(tx, call->node.key, &intent, &missing) == 0)
-        call->attempt_sent |= intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
+        call->attempt_sent |=
+            intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
     return 0;
 }
 
@@ -126,9 +129,9 @@ insert_clean(struct index_tx *tx, void *arg, struct err *err)
     call->content.state = CONTENT_CLEAN;
     call->content.size = call->node.size;
     call->content.mtime_ns = call->node.mtime_ns;
-    snprintf(call->content.version, ULID_SIZE, "%s", call->node.version);
-    snprintf(call->content.etag, LIMIT_ETAG, "%s", call->node.etag);
-    snprintf(call->content.boot_id, sizeof(call->content.boot_id), "%s", call->service->boot_id);
+    text_copy(call->content.version, ULID_SIZE, call->node.version);
+    text_copy(call->content.etag, LIMIT_ETAG, call->node.etag);
+    text_set(call->content.boot_id, call->service->boot_id);
     if (index_content_insert(tx, &call->content, err) != 0)
         return -1;
     call->node.content = call->content.id;
@@ -182,12 +185,13 @@ open_fresh(struct volume_service *service, struct content_call *call, struct err
 int
 content_open_locked(struct volume_service *service, struct inode *inode, struct err *err)
 {
-    struct content_call call = {.service = service, .inode = inode};
+    struct content_call call = { .service = service, .inode = inode };
     if (inode->file != NULL)
         return 0;
     if (index_read(service->index, load_rows, &call, err) != 0)
         return -1;
-    if (!call.has_content && index_write(service->index, INDEX_NORMAL, insert_clean, &call, err) != 0)
+    if (!call.has_content &&
+        index_write(service->index, INDEX_NORMAL, insert_clean, &call, err) != 0)
         return -1;
     if (call.made_fresh)
         return open_fresh(service, &call, err);
@@ -249,7 +253,7 @@ struct fetch_job {
 static int
 fetch_range(struct volume_service *service, const struct fetch_job *job, struct err *err)
 {
-    struct fetch_sink sink = {.file = job->file, .off = job->off};
+    struct fetch_sink sink = { .file = job->file, .off = job->off };
     scope_free uint8_t *block = malloc(CACHE_BLOCK_SIZE);
     if (block == NULL)
         return err_nomem(err);
@@ -257,13 +261,13 @@ fetch_range(struct volume_service *service, const struct fetch_job *job, struct 
     struct store_object object;
     store_object_init(&object);
     bool whole = job->off == 0 && job->len == job->size;
-    struct store_get get = {.key = job->key,
-                            .off = job->off,
-                            .len = whole ? 0 : job->len,
-                            .if_match = job->etag,
-                            .sink = sink_bytes,
-                            .sink_arg = &sink,
-                            .deadline_ns = job->deadline_ns};
+    struct store_get get = { .key = job->key,
+                             .off = job->off,
+                             .len = whole ? 0 : job->len,
+                             .if_match = job->etag,
+                             .sink = sink_bytes,
+                             .sink_arg = &sink,
+                             .deadline_ns = job->deadline_ns };
     int rc = store_get(service->store, &get, &object, err);
     if (rc == 0 && object.size != job->size)
         rc = err_set(err, ERR_CONFLICT, "the object has another size than its version");
@@ -290,9 +294,10 @@ mark_complete(struct index_tx *tx, void *arg, struct err *err)
 
 /* The object is not what the row says: look again, and say whether another try makes sense. */
 static int
-reresolve(struct volume_service *service, struct inode *inode, const struct fetch_job *job, struct err *err)
+reresolve(struct volume_service *service, struct inode *inode, const struct fetch_job *job,
+          struct err *err)
 {
-    struct content_call call = {.service = service, .inode = inode};
+    struct content_call call = { .service = service, .inode = inode };
     struct err local = ERR_INIT;
     if (index_read(service->index, load_rows, &call, &local) != 0) {
         *err = local;
@@ -309,7 +314,8 @@ reresolve(struct volume_service *service, struct inode *inode, const struct fetc
     }
     if (call.has_content && call.content.id == inode->content)
         return err_set(err, ERR_IO,
-                       "the object was replaced in the bucket while the file was open, and its old bytes are not here");
+                       "the object was replaced in the bucket while the file was open, and its old "
+                       "bytes are not here");
     cache_put(inode->file);
     inode->file = NULL;
     inode->content = 0;
@@ -317,10 +323,10 @@ reresolve(struct volume_service *service, struct inode *inode, const struct fetc
 }
 
 static int
-job_fill(struct volume_service *service, struct inode *inode, const struct volume_ctx *ctx, struct fetch_job *job,
-         struct err *err)
+job_fill(struct volume_service *service, struct inode *inode, const struct volume_ctx *ctx,
+         struct fetch_job *job, struct err *err)
 {
-    struct content_call call = {.service = service, .inode = inode};
+    struct content_call call = { .service = service, .inode = inode };
     uint64_t off, len;
     if (index_read(service->index, load_rows, &call, err) != 0)
         return -1;
@@ -333,8 +339,8 @@ job_fill(struct volume_service *service, struct inode *inode, const struct volum
         job->off = off;
         job->len = len;
     }
-    snprintf(job->key, sizeof(job->key), "%s", call.node.key);
-    snprintf(job->etag, sizeof(job->etag), "%s", call.content.etag);
+    text_set(job->key, call.node.key);
+    text_set(job->etag, call.content.etag);
     job->file = cache_ref(inode->file);
     job->deadline_ns = service_deadline(ctx);
     return 0;
@@ -343,17 +349,17 @@ job_fill(struct volume_service *service, struct inode *inode, const struct volum
 static int
 wait_fetch(struct inode *inode, int64_t deadline_ns, struct err *err)
 {
-    struct timespec until = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
+    struct timespec until = { .tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S };
     if (pthread_cond_timedwait(&inode->fetched, &inode->lock, &until) == ETIMEDOUT)
         return err_set(err, ERR_STORE_TIMEOUT, "the bytes did not arrive in time");
     return 0;
 }
 
 static int
-fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode, uint64_t off,
-           uint64_t len, struct err *err)
+fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode,
+           uint64_t off, uint64_t len, struct err *err)
 {
-    struct fetch_job job = {.off = off, .len = len};
+    struct fetch_job job = { .off = off, .len = len };
     struct err local = ERR_INIT;
     if (job_fill(service, inode, ctx, &job, err) != 0)
         return -1;
@@ -379,8 +385,8 @@ fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct 
 }
 
 int
-content_need_locked(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode, uint64_t off,
-                    uint64_t len, struct err *err)
+content_need_locked(struct volume_service *service, const struct volume_ctx *ctx,
+                    struct inode *inode, uint64_t off, uint64_t len, struct err *err)
 {
     uint64_t miss_off, miss_len;
     int64_t deadline = service_deadline(ctx);
@@ -413,11 +419,11 @@ stage_row(struct content_call *call)
     row->volume = call->node.volume;
     row->state = CONTENT_LIVE;
     row->flags = CONTENT_COMPLETE | (call->truncate ? CONTENT_TRUNCATED : 0u);
-    snprintf(row->base_version, sizeof(row->base_version), "%s", call->node.version);
-    snprintf(row->base_etag, sizeof(row->base_etag), "%s", call->node.etag);
-    snprintf(row->boot_id, sizeof(row->boot_id), "%s", call->service->boot_id);
-    snprintf(row->actor, sizeof(row->actor), "%s", call->actor);
-    snprintf(row->run, sizeof(row->run), "%s", call->run);
+    text_set(row->base_version, call->node.version);
+    text_set(row->base_etag, call->node.etag);
+    text_set(row->boot_id, call->service->boot_id);
+    text_set(row->actor, call->actor);
+    text_set(row->run, call->run);
 }
 
 static int
@@ -442,10 +448,10 @@ begin_write_tx(struct index_tx *tx, void *arg, struct err *err)
         call->content.flags &= ~(unsigned)CONTENT_DURABLE;
         call->content.sha256[0] = call->content.md5[0] = '\0';
         if (call->how == CONTENT_OPEN_IN_PLACE) {
-            snprintf(call->content.base_version, ULID_SIZE, "%s", call->node.version);
-            snprintf(call->content.base_etag, LIMIT_ETAG, "%s", call->node.etag);
+            text_copy(call->content.base_version, ULID_SIZE, call->node.version);
+            text_copy(call->content.base_etag, LIMIT_ETAG, call->node.etag);
         }
-        snprintf(call->content.boot_id, sizeof(call->content.boot_id), "%s", call->service->boot_id);
+        text_set(call->content.boot_id, call->service->boot_id);
         if (index_content_update(tx, &call->content, err) != 0)
             return -1;
     }
@@ -453,7 +459,8 @@ begin_write_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->open_fh == 0)
         return 0;
     struct index_open open = {
-        .connection = call->connection, .fh = call->open_fh, .node = call->node.id, .writable = true};
+        .connection = call->connection, .fh = call->open_fh, .node = call->node.id, .writable = true
+    };
     return index_open_put(tx, &open, err);
 }
 
@@ -462,7 +469,8 @@ undo_write_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct content_call *call = arg;
     struct index_node node;
-    if (index_content_delete(tx, call->content.id, err) != 0 || index_node_get(tx, call->inode->node, &node, err) != 0)
+    if (index_content_delete(tx, call->content.id, err) != 0 ||
+        index_node_get(tx, call->inode->node, &node, err) != 0)
         return -1;
     node.content = call->inode->content;
     return index_node_update(tx, &node, err);
@@ -471,7 +479,8 @@ undo_write_tx(struct index_tx *tx, void *arg, struct err *err)
 static int
 make_live_file(struct volume_service *service, struct content_call *call, struct err *err)
 {
-    struct cache_file *file = cache_create(service->cache, call->content.id, &call->meta, true, err);
+    struct cache_file *file =
+        cache_create(service->cache, call->content.id, &call->meta, true, err);
     int rc = file == NULL ? -1 : 0;
     if (rc == 0 && call->how == CONTENT_OPEN_NEW_COPY)
         rc = cache_file_copy(file, call->inode->file, err);
@@ -488,19 +497,20 @@ make_live_file(struct volume_service *service, struct content_call *call, struct
 }
 
 static int
-decide_write(struct volume_service *service, const struct volume_ctx *ctx, struct content_call *call, struct err *err)
+decide_write(struct volume_service *service, const struct volume_ctx *ctx,
+             struct content_call *call, struct err *err)
 {
     struct inode *inode = call->inode;
     if (index_read(service->index, load_rows, call, err) != 0)
         return -1;
     if (call->node.kind != INDEX_FILE)
         return err_set(err, call->node.kind == INDEX_DIR ? ERR_IS_DIR : ERR_LOOP, "not a file");
-    struct content_view view = {.exists = call->has_content,
-                                .state = call->content.state,
-                                .flags = call->content.flags,
-                                .attempt_sent = call->attempt_sent,
-                                .other_writers = inode->writers > 0,
-                                .size = call->has_content ? call->content.size : call->node.size};
+    struct content_view view = { .exists = call->has_content,
+                                 .state = call->content.state,
+                                 .flags = call->content.flags,
+                                 .attempt_sent = call->attempt_sent,
+                                 .other_writers = inode->writers > 0,
+                                 .size = call->has_content ? call->content.size : call->node.size };
     if (!call->has_content) {
         call->content.id = 0;
         /* Evicted between our first look and now: the descriptor must not outlive its row. */
@@ -534,7 +544,8 @@ apply_write(struct volume_service *service, struct content_call *call, struct er
     bool durable = call->how == CONTENT_OPEN_IN_PLACE || call->how == CONTENT_OPEN_THAW;
     if (call->how != CONTENT_OPEN_NEW_EMPTY && content_open_locked(service, inode, err) != 0)
         return -1;
-    if (index_write(service->index, durable ? INDEX_FULL : INDEX_NORMAL, begin_write_tx, call, err) != 0)
+    if (index_write(service->index, durable ? INDEX_FULL : INDEX_NORMAL, begin_write_tx, call,
+                    err) != 0)
         return -1;
     if (call->how == CONTENT_OPEN_NEW_EMPTY || call->how == CONTENT_OPEN_NEW_COPY)
         return make_live_file(service, call, err);
@@ -552,17 +563,17 @@ apply_write(struct volume_service *service, struct content_call *call, struct er
 }
 
 int
-content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode,
-                           bool truncate, uint64_t open_fh, struct err *err)
+content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
+                           struct inode *inode, bool truncate, uint64_t open_fh, struct err *err)
 {
     for (unsigned tries = 0; tries < 16; tries++) {
-        struct content_call call = {.service = service,
-                                    .inode = inode,
-                                    .truncate = truncate,
-                                    .open_fh = open_fh,
-                                    .connection = ctx->connection,
-                                    .actor = ctx->actor == NULL ? "" : ctx->actor,
-                                    .run = ctx->run == NULL ? "" : ctx->run};
+        struct content_call call = { .service = service,
+                                     .inode = inode,
+                                     .truncate = truncate,
+                                     .open_fh = open_fh,
+                                     .connection = ctx->connection,
+                                     .actor = ctx->actor == NULL ? "" : ctx->actor,
+                                     .run = ctx->run == NULL ? "" : ctx->run };
         if (decide_write(service, ctx, &call, err) != 0)
             return -1;
         if (call.how == CONTENT_OPEN_FETCH_FIRST)
@@ -613,7 +624,7 @@ find_older(void *arg, const struct index_content *row, struct err *err)
 static int
 drop_older(struct index_tx *tx, struct freeze_call *call, const char *key, struct err *err)
 {
-    struct older_call older = {.tx = tx, .keep = call->content.id};
+    struct older_call older = { .tx = tx, .keep = call->content.id };
     struct index_intent intent;
     struct err missing = ERR_INIT;
     int64_t sent = 0;
@@ -624,7 +635,8 @@ drop_older(struct index_tx *tx, struct freeze_call *call, const char *key, struc
     for (size_t i = 0; i < older.count; i++) {
         if (older.stale[i] == sent)
             continue;
-        if (index_content_delete(tx, older.stale[i], err) != 0 || drop_add(&call->drop, older.stale[i], err) != 0)
+        if (index_content_delete(tx, older.stale[i], err) != 0 ||
+            drop_add(&call->drop, older.stale[i], err) != 0)
             return -1;
     }
     return 0;
@@ -650,13 +662,14 @@ static int
 keep_orphan(struct index_tx *tx, struct freeze_call *call, struct err *err)
 {
     static const struct sync_have unknown;
-    struct loser_call loser = {.node = call->node.id};
+    struct loser_call loser = { .node = call->node.id };
     if (index_conflict_each(tx, call->node.volume, match_conflict, &loser, err) != 0 ||
         index_content_update(tx, &call->content, err) != 0)
         return -1;
     if (loser.found) {
         call->node.content = 0;
-        if (view_keep_loser(call->service, tx, &call->node, &call->content, "conflict", &unknown, err) != 0)
+        if (view_keep_loser(call->service, tx, &call->node, &call->content, "conflict", &unknown,
+                            err) != 0)
             return -1;
     }
     return index_node_update(tx, &call->node, err);
@@ -669,8 +682,8 @@ unfreeze_unchanged(struct index_tx *tx, struct freeze_call *call, struct err *er
     struct index_content *row = &call->content;
     row->state = CONTENT_CLEAN;
     row->size = (uint64_t)call->st.st_size;
-    snprintf(row->version, sizeof(row->version), "%s", call->node.version);
-    snprintf(row->etag, sizeof(row->etag), "%s", call->node.etag);
+    text_set(row->version, call->node.version);
+    text_set(row->etag, call->node.etag);
     return index_content_update(tx, row, err);
 }
 
@@ -710,7 +723,8 @@ freeze_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->content.state != CONTENT_LIVE)
         return 0;
     bool was_synced = call->node.key[0] != '\0' && call->content.version[0] == '\0';
-    was_synced |= call->node.key[0] != '\0' && strcmp(call->content.version, call->node.version) == 0;
+    was_synced |=
+        call->node.key[0] != '\0' && strcmp(call->content.version, call->node.version) == 0;
     if (!call->changed && was_synced && strcmp(call->content.base_etag, call->node.etag) == 0 &&
         (call->content.flags & CONTENT_TRUNCATED) == 0)
         return unfreeze_unchanged(tx, call, err);
@@ -718,10 +732,10 @@ freeze_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 int
-content_freeze_locked(struct volume_service *service, struct inode *inode, const struct volume_ctx *ctx,
-                      struct err *err)
+content_freeze_locked(struct volume_service *service, struct inode *inode,
+                      const struct volume_ctx *ctx, struct err *err)
 {
-    struct freeze_call call = {.service = service, .inode = inode, .changed = inode->dirty_size};
+    struct freeze_call call = { .service = service, .inode = inode, .changed = inode->dirty_size };
     (void)ctx;
     if (inode->file == NULL || inode->state != CONTENT_LIVE)
         return 0;

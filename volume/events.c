@@ -30,8 +30,8 @@ struct event_queue {
 };
 
 void
-event_emit(struct volume_service *service, enum volume_event_kind kind, const struct index_node *node,
-           int64_t connection)
+event_emit(struct volume_service *service, enum volume_event_kind kind,
+           const struct index_node *node, int64_t connection)
 {
     struct event_queue *queue = service->events;
     if (queue == NULL || queue->watchers == 0)
@@ -45,7 +45,7 @@ event_emit(struct volume_service *service, enum volume_event_kind kind, const st
         event->event.volume = node->volume;
         event->event.node = node->id;
         event->event.parent = node->parent;
-        snprintf(event->name, sizeof(event->name), "%s", node->name);
+        text_set(event->name, node->name);
     }
     pthread_mutex_lock(&queue->lock);
     if (queue->count >= EVENTS_MAX || queue->stopping) {

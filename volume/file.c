@@ -43,7 +43,8 @@ check_open(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static struct volume_file *
-new_handle(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags, struct err *err)
+new_handle(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags,
+           struct err *err)
 {
     struct volume_file *file = calloc(1, sizeof(*file));
     if (file == NULL) {
@@ -65,7 +66,8 @@ new_handle(struct volume_service *service, const struct volume_ctx *ctx, int64_t
 }
 
 static int
-start_writing(struct volume_file *file, const struct volume_ctx *ctx, bool truncate, struct err *err)
+start_writing(struct volume_file *file, const struct volume_ctx *ctx, bool truncate,
+              struct err *err)
 {
     struct inode *inode = file->inode;
     pthread_mutex_lock(&inode->lock);
@@ -84,11 +86,13 @@ forget_handle(struct volume_file *file)
 }
 
 int
-volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags,
-                 struct volume_file **out, struct err *err)
+volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                 int flags, struct volume_file **out, struct err *err)
 {
-    struct open_call call = {
-        .service = service, .ctx = ctx, .node = node, .writing = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC)};
+    struct open_call call = { .service = service,
+                              .ctx = ctx,
+                              .node = node,
+                              .writing = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) };
     struct volume_file *file = new_handle(service, ctx, node, flags, err);
     if (file == NULL)
         return -1;
@@ -129,22 +133,24 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
     call->replayed = answer_replay(tx, call->ctx, call->attr);
     if (call->replayed)
         return 0;
-    if (index_node_get(tx, call->at->parent, &dir, err) != 0 || index_volume_get(tx, dir.volume, &volume, err) != 0 ||
+    if (index_node_get(tx, call->at->parent, &dir, err) != 0 ||
+        index_volume_get(tx, dir.volume, &volume, err) != 0 ||
         service_may_write(call->service, call->ctx, &volume, err) != 0 ||
         node_make(tx, call->ctx, call->at, INDEX_FILE, call->mode, &call->node, err) != 0)
         return -1;
-    call->content = (struct index_content){.node = call->node.id,
-                                           .volume = call->node.volume,
-                                           .state = CONTENT_LIVE,
-                                           .flags = CONTENT_COMPLETE | CONTENT_TRUNCATED,
-                                           .mtime_ns = call->node.mtime_ns};
-    snprintf(call->content.boot_id, sizeof(call->content.boot_id), "%s", call->service->boot_id);
-    snprintf(call->content.actor, sizeof(call->content.actor), "%s", call->ctx->actor ? call->ctx->actor : "");
-    snprintf(call->content.run, sizeof(call->content.run), "%s", call->ctx->run ? call->ctx->run : "");
+    call->content = (struct index_content){ .node = call->node.id,
+                                            .volume = call->node.volume,
+                                            .state = CONTENT_LIVE,
+                                            .flags = CONTENT_COMPLETE | CONTENT_TRUNCATED,
+                                            .mtime_ns = call->node.mtime_ns };
+    text_set(call->content.boot_id, call->service->boot_id);
+    text_set(call->content.actor, call->ctx->actor ? call->ctx->actor : "");
+    text_set(call->content.run, call->ctx->run ? call->ctx->run : "");
     if (index_content_insert(tx, &call->content, err) != 0)
         return -1;
     call->node.content = call->content.id;
-    if (index_node_update(tx, &call->node, err) != 0 || attr_fill(tx, &call->node, call->attr, err) != 0)
+    if (index_node_update(tx, &call->node, err) != 0 ||
+        attr_fill(tx, &call->node, call->attr, err) != 0)
         return -1;
     content_meta_fill(tx, &call->node, &call->content, &call->meta);
     return answer_record(tx, call->ctx, call->attr, err);
@@ -167,7 +173,8 @@ create_new(struct create_call *call, struct err *err)
         return -1;
     if (call->replayed)
         return 0;
-    struct cache_file *file = cache_create(service->cache, call->content.id, &call->meta, true, err);
+    struct cache_file *file =
+        cache_create(service->cache, call->content.id, &call->meta, true, err);
     if (file == NULL) {
         struct err ignored = ERR_INIT;
         if (index_write(service->index, INDEX_NORMAL, uncreate_tx, call, &ignored) != 0)
@@ -180,15 +187,18 @@ create_new(struct create_call *call, struct err *err)
 }
 
 int
-volume_file_create(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at,
-                   uint32_t mode, int flags, struct volume_attr *attr, struct volume_file **out, struct err *err)
+volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
+                   const struct volume_name *at, uint32_t mode, int flags, struct volume_attr *attr,
+                   struct volume_file **out, struct err *err)
 {
     struct create_call call = {
-        .service = service, .ctx = ctx, .at = at, .mode = S_IFREG | (mode & 07777), .attr = attr};
+        .service = service, .ctx = ctx, .at = at, .mode = S_IFREG | (mode & 07777), .attr = attr
+    };
     struct err local = ERR_INIT;
     if (ctx->nowait)
         return err_set(err, ERR_AGAIN, "creating waits for the index");
-    bool exists = !ctx->resent && volume_lookup(service, ctx, at->parent, at->name, at->len, attr, &local) == 0;
+    bool exists = !ctx->resent &&
+                  volume_lookup(service, ctx, at->parent, at->name, at->len, attr, &local) == 0;
     if (!exists && !ctx->resent && local.code != ERR_NOT_FOUND) {
         *err = local;
         return -1;
@@ -212,8 +222,8 @@ volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
 /* ---- reading and writing ---- */
 
 ssize_t
-volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out, size_t len, uint64_t off,
-                 struct err *err)
+volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out, size_t len,
+                 uint64_t off, struct err *err)
 {
     struct inode *inode = file->inode;
     struct cache_file *bytes = NULL;
@@ -244,12 +254,13 @@ ensure_live(struct volume_file *file, const struct volume_ctx *ctx, struct err *
 }
 
 int
-volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data, size_t len, uint64_t off,
-                  struct err *err)
+volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data,
+                  size_t len, uint64_t off, struct err *err)
 {
     struct inode *inode = file->inode;
     if (off > LIMIT_FILE_SIZE || len > LIMIT_FILE_SIZE - off)
-        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes", (unsigned long long)LIMIT_FILE_SIZE);
+        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes",
+                       (unsigned long long)LIMIT_FILE_SIZE);
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
     if (ensure_live(file, ctx, err) != 0)
         return -1;
@@ -258,14 +269,15 @@ volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const 
 }
 
 int
-volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode, uint64_t off, uint64_t len,
-                     struct err *err)
+volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode, uint64_t off,
+                     uint64_t len, struct err *err)
 {
     struct inode *inode = file->inode;
     if ((mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0)
         return err_set(err, ERR_UNSUPPORTED, "this kind of allocation is not supported");
     if (off > LIMIT_FILE_SIZE || len > LIMIT_FILE_SIZE - off)
-        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes", (unsigned long long)LIMIT_FILE_SIZE);
+        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes",
+                       (unsigned long long)LIMIT_FILE_SIZE);
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
     if (ensure_live(file, ctx, err) != 0)
         return -1;
@@ -274,8 +286,8 @@ volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int
 }
 
 int
-volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off, int whence, uint64_t *out,
-                 struct err *err)
+volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off, int whence,
+                 uint64_t *out, struct err *err)
 {
     struct inode *inode = file->inode;
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
@@ -321,7 +333,7 @@ ack_tx(struct index_tx *tx, void *arg, struct err *err)
     if ((row.flags & call->flags) == call->flags && row.state != CONTENT_LIVE)
         return 0;
     row.flags |= call->flags;
-    snprintf(row.boot_id, sizeof(row.boot_id), "%s", call->service->boot_id);
+    text_set(row.boot_id, call->service->boot_id);
     return index_content_update(tx, &row, err);
 }
 
@@ -331,7 +343,8 @@ read_sync_close(struct index_tx *tx, void *arg, struct err *err)
     struct ack_call *call = arg;
     struct index_node node;
     struct index_volume volume;
-    if (index_node_get(tx, call->inode->node, &node, err) != 0 || index_volume_get(tx, node.volume, &volume, err) != 0)
+    if (index_node_get(tx, call->inode->node, &node, err) != 0 ||
+        index_volume_get(tx, node.volume, &volume, err) != 0)
         return -1;
     call->sync_close = volume.sync_close && (node.flags & INDEX_NODE_ORPHAN) == 0;
     return call->sync_close ? key_of_node(tx, &node, call->key, err) : 0;
@@ -345,13 +358,15 @@ told_error(struct inode *inode, struct err *err)
     if (number == 0)
         return 0;
     if (number == ESTALE)
-        return err_set(err, ERR_CONFLICT, "the bucket holds a newer version; yours is kept: holdfast conflicts list");
+        return err_set(err, ERR_CONFLICT,
+                       "the bucket holds a newer version; yours is kept: holdfast conflicts list");
     return err_sys(err, number, "an earlier write could not be kept");
 }
 
 /* Level three: the bucket has the bytes before the answer (`sync=close`). */
 static int
-close_through(struct volume_file *file, const struct volume_ctx *ctx, struct ack_call *ack, struct err *err)
+close_through(struct volume_file *file, const struct volume_ctx *ctx, struct ack_call *ack,
+              struct err *err)
 {
     struct inode *inode = file->inode;
     int64_t deadline = service_deadline(ctx);
@@ -370,7 +385,8 @@ close_through(struct volume_file *file, const struct volume_ctx *ctx, struct ack
         if (attr.synced)
             return 0;
         if (!sync_wait(file->service, seen, deadline))
-            return err_set(err, ERR_NOT_SYNCED, "kept here, but the bucket did not take it in time");
+            return err_set(err, ERR_NOT_SYNCED,
+                           "kept here, but the bucket did not take it in time");
     }
     (void)ack;
     return rc;
@@ -380,7 +396,7 @@ int
 volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
 {
     struct inode *inode = file->inode;
-    struct ack_call call = {.service = file->service, .inode = inode, .flags = CONTENT_ACKED};
+    struct ack_call call = { .service = file->service, .inode = inode, .flags = CONTENT_ACKED };
     if (!file->writable)
         return 0;
     pthread_mutex_lock(&inode->lock);
@@ -400,7 +416,9 @@ int
 volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
 {
     struct inode *inode = file->inode;
-    struct ack_call call = {.service = file->service, .inode = inode, .flags = CONTENT_ACKED | CONTENT_DURABLE};
+    struct ack_call call = { .service = file->service,
+                             .inode = inode,
+                             .flags = CONTENT_ACKED | CONTENT_DURABLE };
     struct cache_file *bytes = NULL;
     pthread_mutex_lock(&inode->lock);
     int rc = told_error(inode, err);
@@ -422,7 +440,8 @@ volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct
     if (rc == 0)
         inode->content_flags |= call.flags;
     pthread_mutex_unlock(&inode->lock);
-    if (rc != 0 || !file->writable || index_read(file->service->index, read_sync_close, &call, err) != 0)
+    if (rc != 0 || !file->writable ||
+        index_read(file->service->index, read_sync_close, &call, err) != 0)
         return rc;
     return call.sync_close ? close_through(file, ctx, &call, err) : 0;
 }
@@ -457,7 +476,8 @@ close_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_node node;
     struct err missing = ERR_INIT;
     int64_t id = call->file->inode->node;
-    if (call->file->writable && index_open_delete(tx, call->file->connection, call->file->fh, err) != 0)
+    if (call->file->writable &&
+        index_open_delete(tx, call->file->connection, call->file->fh, err) != 0)
         return -1;
     /* Our own handle is still counted: 1 means that nobody else has it. */
     if (index_node_get(tx, id, &node, &missing) != 0 || (node.flags & INDEX_NODE_ORPHAN) == 0 ||
@@ -473,7 +493,7 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
 {
     struct volume_service *service = file->service;
     struct inode *inode = file->inode;
-    struct close_call call = {.service = service, .file = file};
+    struct close_call call = { .service = service, .file = file };
     struct err err = ERR_INIT;
     pthread_mutex_lock(&inode->lock);
     bool wrote = file->writable && inode->writers > 0;
@@ -481,7 +501,8 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
         log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, err.msg);
     pthread_mutex_unlock(&inode->lock);
     if (index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)
-        log_error(volume, "cannot close node %lld in the index: %s", (long long)inode->node, err.msg);
+        log_error(volume, "cannot close node %lld in the index: %s", (long long)inode->node,
+                  err.msg);
     else
         drop_run(service, &call.drop);
     free(call.drop.number);
@@ -553,8 +574,9 @@ touch_live(struct volume_service *service, int64_t node, int64_t mtime_ns)
         return;
     pthread_mutex_lock(&inode->lock);
     if (inode->file != NULL && inode->state == CONTENT_LIVE) {
-        struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
-                                    {.tv_sec = mtime_ns / NS_PER_S, .tv_nsec = mtime_ns % NS_PER_S}};
+        struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },
+                                     { .tv_sec = mtime_ns / NS_PER_S,
+                                       .tv_nsec = mtime_ns % NS_PER_S } };
         if (times[1].tv_nsec < 0) {
             times[1].tv_nsec += NS_PER_S;
             times[1].tv_sec--;
@@ -567,12 +589,15 @@ touch_live(struct volume_service *service, int64_t node, int64_t mtime_ns)
 }
 
 static int
-set_size(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, uint64_t size, struct err *err)
+set_size(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, uint64_t size,
+         struct err *err)
 {
     struct volume_file *file = NULL;
     if (size > LIMIT_FILE_SIZE)
-        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes", (unsigned long long)LIMIT_FILE_SIZE);
-    if (volume_file_open(service, ctx, node, size == 0 ? O_WRONLY | O_TRUNC : O_WRONLY, &file, err) != 0)
+        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes",
+                       (unsigned long long)LIMIT_FILE_SIZE);
+    if (volume_file_open(service, ctx, node, size == 0 ? O_WRONLY | O_TRUNC : O_WRONLY, &file,
+                         err) != 0)
         return -1;
     pthread_mutex_lock(&file->inode->lock);
     int rc = ensure_live(file, ctx, err);
@@ -591,13 +616,16 @@ int
 volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                const struct volume_change *change, struct volume_attr *out, struct err *err)
 {
-    struct setattr_call call = {.service = service, .ctx = ctx, .node = node, .change = change, .attr = out};
+    struct setattr_call call = {
+        .service = service, .ctx = ctx, .node = node, .change = change, .attr = out
+    };
     struct volume_attr before;
     if (ctx->nowait)
         return err_set(err, ERR_AGAIN, "changing attributes waits for the index");
     if (volume_getattr(service, ctx, node, &before, err) != 0)
         return -1;
-    if ((change->bits & VOLUME_SET_SIZE) != 0 && set_size(service, ctx, node, change->size, err) != 0)
+    if ((change->bits & VOLUME_SET_SIZE) != 0 &&
+        set_size(service, ctx, node, change->size, err) != 0)
         return -1;
     if ((change->bits & ~(unsigned)VOLUME_SET_SIZE) != 0) {
         if ((change->bits & VOLUME_SET_MTIME) != 0)
@@ -624,8 +652,9 @@ gone_tx(struct index_tx *tx, void *arg, struct err *err)
 void
 volume_connection_gone(struct volume_service *service, int64_t connection)
 {
-    struct gone_call call = {.connection = connection};
+    struct gone_call call = { .connection = connection };
     struct err err = ERR_INIT;
     if (index_write(service->index, INDEX_NORMAL, gone_tx, &call, &err) != 0)
-        log_warn(volume, "cannot forget the handles of mount %lld: %s", (long long)connection, err.msg);
+        log_warn(volume, "cannot forget the handles of mount %lld: %s", (long long)connection,
+                 err.msg);
 }

@@ -23,13 +23,14 @@ count_pending(void *arg, const struct index_intent *row, struct err *err)
 {
     struct pending_call *call = arg;
     (void)err;
-    snprintf(call->after, sizeof(call->after), "%s", row->key);
+    text_set(call->after, row->key);
     call->seen++;
     if (row->since_ns > call->until_ns)
         return 0;
-    if (call->out->pending++ == 0 || (call->out->first_error[0] == '\0' && row->last_error[0] != '\0')) {
-        snprintf(call->out->first_key, sizeof(call->out->first_key), "%s", row->key);
-        snprintf(call->out->first_error, sizeof(call->out->first_error), "%s", row->last_error);
+    if (call->out->pending++ == 0 ||
+        (call->out->first_error[0] == '\0' && row->last_error[0] != '\0')) {
+        text_set(call->out->first_key, row->key);
+        text_set(call->out->first_error, row->last_error);
     }
     if (call->hurry && row->not_before_ns > call->until_ns && call->hurried_count < PAGE)
         call->hurried[call->hurried_count++] = *row;
@@ -112,7 +113,8 @@ freeze_live(void *arg, struct inode *inode)
     bool ours = call->volume == 0 || inode->volume == call->volume;
     if (ours && inode->state == CONTENT_LIVE && inode->file != NULL && inode->dirty_size &&
         content_freeze_locked(call->service, inode, NULL, &err) != 0)
-        log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node, err.msg);
+        log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node,
+                 err.msg);
     pthread_mutex_unlock(&inode->lock);
 }
 
@@ -123,7 +125,7 @@ static void
 settle_open_files(struct volume_service *service, int64_t volume, int64_t deadline_ns)
 {
     int64_t grace = clock_mono_ns() + RELEASE_GRACE;
-    struct freeze_all call = {.service = service, .volume = volume};
+    struct freeze_all call = { .service = service, .volume = volume };
     while (clock_mono_ns() < grace && clock_mono_ns() < deadline_ns) {
         call.live = 0;
         inode_each(&service->inodes, count_live, &call);
@@ -135,17 +137,18 @@ settle_open_files(struct volume_service *service, int64_t volume, int64_t deadli
 }
 
 int
-volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns, struct volume_barrier *out,
-             struct err *err)
+volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+             struct volume_barrier *out, struct err *err)
 {
-    struct conflicts_read conflicts = {.volume = volume, .call = {.since_ns = clock_wall_ns()}};
+    struct conflicts_read conflicts = { .volume = volume, .call = { .since_ns = clock_wall_ns() } };
     scope_free struct index_intent *hurried = calloc(PAGE, sizeof(*hurried));
     if (hurried == NULL)
         return err_nomem(err);
     memset(out, 0, sizeof(*out));
     settle_open_files(service, volume, deadline_ns);
     struct pending_call call = {
-        .volume = volume, .until_ns = clock_wall_ns(), .hurry = true, .out = out, .hurried = hurried};
+        .volume = volume, .until_ns = clock_wall_ns(), .hurry = true, .out = out, .hurried = hurried
+    };
     if (index_write(service->index, INDEX_NORMAL, pending_tx, &call, err) != 0)
         return -1;
     call.hurry = false;
@@ -159,8 +162,8 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
         int64_t now = clock_mono_ns();
         if (now >= deadline_ns)
             return err_set(err, ERR_NOT_SYNCED, "%llu not synced in time, '%s' among them%s%s",
-                           (unsigned long long)out->pending, out->first_key, out->first_error[0] == '\0' ? "" : ": ",
-                           out->first_error);
+                           (unsigned long long)out->pending, out->first_key,
+                           out->first_error[0] == '\0' ? "" : ": ", out->first_error);
         int64_t nap = now + 200 * NS_PER_MS;
         (void)sync_wait(service, seen, nap < deadline_ns ? nap : deadline_ns);
     }
@@ -168,7 +171,8 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
         return -1;
     out->conflicts = conflicts.call.count;
     if (out->conflicts > 0)
-        return err_set(err, ERR_CONFLICT, "synced, but %llu conflicts were found: see holdfast status",
+        return err_set(err, ERR_CONFLICT,
+                       "synced, but %llu conflicts were found: see holdfast status",
                        (unsigned long long)out->conflicts);
     return 0;
 }
@@ -198,15 +202,18 @@ tell_unsynced(void *arg, const struct index_intent *row, struct err *err)
         return -1;
     }
     const struct sync_want *want = &kv->view.want;
-    if (want->present && kv->node.id != 0 && index_node_path(call->tx, kv->node.id, path, sizeof(path), &ignored) != 0)
+    if (want->present && kv->node.id != 0 &&
+        index_node_path(call->tx, kv->node.id, path, sizeof(path), &ignored) != 0)
         path[0] = '\0';
-    struct volume_unsynced out = {.key = row->key,
-                                  .path = path,
-                                  .what = !want->present ? "delete" : want->dirty ? "upload" : "move",
-                                  .size = want->size,
-                                  .tries = row->tries,
-                                  .since_ns = row->since_ns,
-                                  .last_error = row->last_error};
+    struct volume_unsynced out = { .key = row->key,
+                                   .path = path,
+                                   .what = !want->present ? "delete"
+                                           : want->dirty  ? "upload"
+                                                          : "move",
+                                   .size = want->size,
+                                   .tries = row->tries,
+                                   .since_ns = row->since_ns,
+                                   .last_error = row->last_error };
     int rc = call->fn(call->arg, &out, err);
     free(kv);
     return rc;
@@ -221,10 +228,12 @@ unsynced_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 int
-volume_unsynced_each(struct volume_service *service, int64_t volume, unsigned limit, volume_unsynced_fn *fn, void *arg,
-                     struct err *err)
+volume_unsynced_each(struct volume_service *service, int64_t volume, unsigned limit,
+                     volume_unsynced_fn *fn, void *arg, struct err *err)
 {
-    struct unsynced_call call = {.service = service, .volume = volume, .limit = limit, .fn = fn, .arg = arg};
+    struct unsynced_call call = {
+        .service = service, .volume = volume, .limit = limit, .fn = fn, .arg = arg
+    };
     return index_read(service->index, unsynced_tx, &call, err);
 }
 
@@ -242,8 +251,9 @@ each_conflict_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 int
-volume_conflict_each(struct volume_service *service, int64_t volume, index_conflict_fn *fn, void *arg, struct err *err)
+volume_conflict_each(struct volume_service *service, int64_t volume, index_conflict_fn *fn,
+                     void *arg, struct err *err)
 {
-    struct each_conflict call = {.volume = volume, .fn = fn, .arg = arg};
+    struct each_conflict call = { .volume = volume, .fn = fn, .arg = arg };
     return index_read(service->index, each_conflict_tx, &call, err);
 }

@@ -130,7 +130,8 @@ inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *inode)
         struct inode *chain[64];
         size_t count = 0;
         pthread_mutex_lock(&table->lock);
-        for (struct inode *inode = table->bucket[i]; inode != NULL && count < 64; inode = inode->next) {
+        for (struct inode *inode = table->bucket[i]; inode != NULL && count < 64;
+             inode = inode->next) {
             inode->refs++;
             chain[count++] = inode;
         }

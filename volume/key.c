@@ -4,11 +4,14 @@
 #include "volume/service_impl.h"
 
 int
-key_of_path(const struct index_volume *volume, const char *path, bool dir, char *out, struct err *err)
+key_of_path(const struct index_volume *volume, const char *path, bool dir, char *out,
+            struct err *err)
 {
-    int len = snprintf(out, LIMIT_KEY + 1, "%s%s%s", volume->prefix, path, dir && path[0] != '\0' ? "/" : "");
+    int len = snprintf(out, LIMIT_KEY + 1, "%s%s%s", volume->prefix, path,
+                       dir && path[0] != '\0' ? "/" : "");
     if (len < 0 || len > LIMIT_KEY)
-        return err_set(err, ERR_NAME_TOO_LONG, "the object's key would be over %d bytes: use a shorter path", LIMIT_KEY);
+        return err_set(err, ERR_NAME_TOO_LONG,
+                       "the object's key would be over %d bytes: use a shorter path", LIMIT_KEY);
     return 0;
 }
 
@@ -24,8 +27,8 @@ key_of_node(struct index_tx *tx, const struct index_node *node, char *out, struc
 }
 
 int
-key_to_node(struct index_tx *tx, const struct index_volume *volume, const char *key, struct index_node *out,
-            struct err *err)
+key_to_node(struct index_tx *tx, const struct index_volume *volume, const char *key,
+            struct index_node *out, struct err *err)
 {
     size_t prefix = strlen(volume->prefix);
     if (strncmp(key, volume->prefix, prefix) != 0)
@@ -51,7 +54,8 @@ key_to_node(struct index_tx *tx, const struct index_volume *volume, const char *
 }
 
 int
-key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t delay_ns, struct err *err)
+key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t delay_ns,
+              struct err *err)
 {
     struct index_intent intent;
     struct err ignored = ERR_INIT;
@@ -62,7 +66,7 @@ key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t dela
             return -1;
         }
         memset(&intent, 0, sizeof(intent));
-        snprintf(intent.key, sizeof(intent.key), "%s", key);
+        text_set(intent.key, key);
         intent.volume = volume;
         intent.since_ns = now;
     } else if (intent.tries > 0) {

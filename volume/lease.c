@@ -30,7 +30,8 @@ struct lease_keeper {
 };
 
 bool
-lease_keeper_held(struct volume_service *service, const struct index_volume *volume, uint64_t *epoch)
+lease_keeper_held(struct volume_service *service, const struct index_volume *volume,
+                  uint64_t *epoch)
 {
     struct lease_keeper *keeper = service->leases;
     *epoch = 0;
@@ -56,17 +57,17 @@ record_print(const struct lease_record *record, struct buf *out, struct err *err
 {
     char expires[TIME_RFC3339_SIZE];
     time_rfc3339(clock_wall_ns() + record->ttl_ns, expires, sizeof(expires));
-    scope_json *doc =
-        json_pack("{s:i, s:s, s:I, s:I, s:s, s:s}", "format", 1, "gateway", record->gateway, "epoch",
-                  (json_int_t)record->epoch, "ttl_ms", (json_int_t)(record->ttl_ns / NS_PER_MS), "nonce",
-                  record->nonce, "expires", expires);
+    scope_json *doc = json_pack("{s:i, s:s, s:I, s:I, s:s, s:s}", "format", 1, "gateway",
+                                record->gateway, "epoch", (json_int_t)record->epoch, "ttl_ms",
+                                (json_int_t)(record->ttl_ns / NS_PER_MS), "nonce", record->nonce,
+                                "expires", expires);
     return doc == NULL ? err_nomem(err) : json_print(doc, out, err);
 }
 
 static void
 copy_id(char out[ULID_SIZE], const char *text)
 {
-    snprintf(out, ULID_SIZE, "%s", ulid_valid(text) ? text : "");
+    text_copy(out, ULID_SIZE, ulid_valid(text) ? text : "");
 }
 
 static int
@@ -76,7 +77,8 @@ record_parse(const char *text, size_t len, struct lease_record *out, struct err 
     const char *gateway, *nonce;
     int64_t epoch, ttl;
     if (doc == NULL || json_need_str(doc, "gateway", &gateway, err) != 0 ||
-        json_need_str(doc, "nonce", &nonce, err) != 0 || json_need_int(doc, "epoch", &epoch, err) != 0 ||
+        json_need_str(doc, "nonce", &nonce, err) != 0 ||
+        json_need_int(doc, "epoch", &epoch, err) != 0 ||
         json_need_int(doc, "ttl_ms", &ttl, err) != 0)
         return -1;
     if (epoch < 0 || ttl < 0 || ttl > 24 * 3600 * 1000ll)
@@ -90,7 +92,8 @@ record_parse(const char *text, size_t len, struct lease_record *out, struct err 
 }
 
 static int
-record_read(struct volume_service *service, const char *key, struct lease_record *out, struct err *err)
+record_read(struct volume_service *service, const char *key, struct lease_record *out,
+            struct err *err)
 {
     scope_free char *data = NULL;
     size_t len;
@@ -100,7 +103,7 @@ record_read(struct volume_service *service, const char *key, struct lease_record
     store_object_init(&object);
     int rc = store_get_small(service->store, key, 4096, &data, &len, &object, &local);
     if (rc == 0) {
-        snprintf(out->etag, sizeof(out->etag), "%s", object.etag);
+        text_set(out->etag, object.etag);
         if (record_parse(data, len, out, &local) != 0) {
             /* A record that nobody can read is nobody's, but it has to be replaced under its ETag. */
             out->present = true;
@@ -118,23 +121,25 @@ record_read(struct volume_service *service, const char *key, struct lease_record
 /* ---- steps ---- */
 
 static enum lease_answer
-record_write(struct volume_service *service, const char *key, const struct lease *lease, struct lease_record *record)
+record_write(struct volume_service *service, const char *key, const struct lease *lease,
+             struct lease_record *record)
 {
     scope_buf text;
     struct err err = ERR_INIT;
-    struct store_put_result result = {.outcome = STORE_NOT_DONE};
-    struct store_cond cond = {.kind = STORE_COND_ABSENT};
+    struct store_put_result result = { .outcome = STORE_NOT_DONE };
+    struct store_cond cond = { .kind = STORE_COND_ABSENT };
     if (lease->seen.present) {
         cond.kind = STORE_COND_MATCH;
         cond.etag = lease->seen.etag;
     }
-    if (service->store->caps.put_if_match != STORE_YES || service->store->caps.put_if_absent != STORE_YES)
+    if (service->store->caps.put_if_match != STORE_YES ||
+        service->store->caps.put_if_absent != STORE_YES)
         cond.kind = STORE_COND_NONE;
     buf_init(&text, 4096);
     if (record_print(record, &text, &err) != 0)
         return LEASE_UNKNOWN;
     if (store_put_small(service->store, key, text.data, text.len, cond, &result, &err) == 0) {
-        snprintf(record->etag, sizeof(record->etag), "%s", result.etag);
+        text_set(record->etag, result.etag);
         return LEASE_DONE;
     }
     log_debug(volume, "lease not written key=%s why=%s", key, err.msg);
@@ -148,7 +153,7 @@ step_lease(struct volume_service *service, struct kept *kept)
     struct lease_record record;
     struct err err = ERR_INIT;
     enum lease_step step = lease_next(&kept->lease, clock_boot_ns());
-    snprintf(key, sizeof(key), ".holdfast/leases/%s.json", kept->name);
+    (void)snprintf(key, sizeof(key), ".holdfast/leases/%s.json", kept->name);
     if (step == LEASE_NOTHING)
         return;
     if (step == LEASE_LOOK) {
@@ -161,7 +166,7 @@ step_lease(struct volume_service *service, struct kept *kept)
     record.present = true;
     record.ttl_ns = kept->lease.ttl_ns;
     record.epoch = step == LEASE_CLAIM ? kept->lease.seen.epoch + 1 : kept->lease.epoch;
-    snprintf(record.gateway, sizeof(record.gateway), "%s", kept->lease.gateway);
+    text_set(record.gateway, kept->lease.gateway);
     if (ulid_new(record.nonce, &err) != 0)
         return;
     int64_t sent = clock_boot_ns();
@@ -189,8 +194,8 @@ add_volume(void *arg, const struct index_volume *row, struct err *err)
     struct kept *kept = &keeper->kept[keeper->count++];
     memset(kept, 0, sizeof(*kept));
     kept->volume = row->id;
-    snprintf(kept->name, sizeof(kept->name), "%s", row->name);
-    snprintf(kept->lease.gateway, sizeof(kept->lease.gateway), "%s", keeper->service->gateway_id);
+    text_set(kept->name, row->name);
+    text_set(kept->lease.gateway, keeper->service->gateway_id);
     kept->lease.ttl_ns = LEASE_TTL;
     kept->lease.op_deadline_ns = LEASE_OP_DEADLINE;
     return 0;
@@ -236,7 +241,7 @@ keeper_main(void *arg)
         step_all(keeper);
         pthread_mutex_lock(&keeper->lock);
         int64_t until_ns = clock_mono_ns() + NS_PER_S;
-        struct timespec until = {.tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S};
+        struct timespec until = { .tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S };
         while (!keeper->stopping && !keeper->wanted)
             if (pthread_cond_timedwait(&keeper->wake, &keeper->lock, &until) == ETIMEDOUT)
                 break;

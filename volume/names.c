@@ -31,17 +31,18 @@ drop_run(struct volume_service *service, struct drop_list *list)
     for (size_t i = 0; i < list->count; i++)
         cache_remove(service->cache, list->number[i]);
     free(list->number);
-    *list = (struct drop_list){0};
+    *list = (struct drop_list){ 0 };
 }
 
 int
-answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_attr *attr, struct err *err)
+answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_attr *attr,
+              struct err *err)
 {
     static const struct volume_attr none;
     if (ctx->connection == 0 || ctx->unique == 0)
         return 0;
-    return index_answer_put(tx, ctx->connection, ctx->slot, ctx->unique, attr == NULL ? &none : attr, sizeof(none),
-                            err);
+    return index_answer_put(tx, ctx->connection, ctx->slot, ctx->unique,
+                            attr == NULL ? &none : attr, sizeof(none), err);
 }
 
 bool
@@ -52,7 +53,8 @@ answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_a
     struct err ignored = ERR_INIT;
     if (!ctx->resent || ctx->connection == 0 || ctx->unique == 0)
         return false;
-    if (index_answer_get(tx, ctx->connection, ctx->unique, &stored, sizeof(stored), &len, &ignored) != 0 ||
+    if (index_answer_get(tx, ctx->connection, ctx->unique, &stored, sizeof(stored), &len,
+                         &ignored) != 0 ||
         len != sizeof(stored))
         return false;
     if (attr != NULL)
@@ -61,8 +63,8 @@ answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_a
 }
 
 int
-service_may_write(struct volume_service *service, const struct volume_ctx *ctx, const struct index_volume *volume,
-                  struct err *err)
+service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
+                  const struct index_volume *volume, struct err *err)
 {
     if (ctx->read_only)
         return err_set(err, ERR_READ_ONLY, "mounted read-only");
@@ -86,15 +88,15 @@ node_touch_dir(struct index_tx *tx, int64_t dir, struct err *err)
 int
 node_stage_inline(struct index_tx *tx, struct index_node *node, struct err *err)
 {
-    struct index_content content = {.node = node->id,
-                                    .volume = node->volume,
-                                    .state = CONTENT_FROZEN,
-                                    .flags = CONTENT_ACKED | CONTENT_DURABLE | CONTENT_COMPLETE};
+    struct index_content content = { .node = node->id,
+                                     .volume = node->volume,
+                                     .state = CONTENT_FROZEN,
+                                     .flags = CONTENT_ACKED | CONTENT_DURABLE | CONTENT_COMPLETE };
     const char *bytes = node->kind == INDEX_SYMLINK ? node->target : "";
     content.size = strlen(bytes);
     content.mtime_ns = node->mtime_ns;
-    snprintf(content.base_version, sizeof(content.base_version), "%s", node->version);
-    snprintf(content.base_etag, sizeof(content.base_etag), "%s", node->etag);
+    text_set(content.base_version, node->version);
+    text_set(content.base_etag, node->etag);
     uint8_t digest[SHA256_SIZE];
     if (ulid_new(content.version, err) != 0 || sha256(bytes, content.size, digest, err) != 0)
         return -1;
@@ -132,14 +134,15 @@ reserved_name(const struct index_volume *volume, const struct volume_name *at)
 }
 
 int
-node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at, enum index_kind kind,
-          uint32_t mode, struct index_node *out, struct err *err)
+node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
+          enum index_kind kind, uint32_t mode, struct index_node *out, struct err *err)
 {
     struct index_node parent;
     struct index_volume volume;
     struct err missing = ERR_INIT;
     char key[LIMIT_KEY + 1];
-    if (path_check_name(at->name, at->len, err) != 0 || index_node_get(tx, at->parent, &parent, err) != 0 ||
+    if (path_check_name(at->name, at->len, err) != 0 ||
+        index_node_get(tx, at->parent, &parent, err) != 0 ||
         index_volume_get(tx, parent.volume, &volume, err) != 0)
         return -1;
     if (parent.kind != INDEX_DIR)
@@ -187,12 +190,13 @@ struct make_call {
 };
 
 static int
-check_parent_writable(struct volume_service *service, struct index_tx *tx, const struct volume_ctx *ctx,
-                      int64_t parent, struct err *err)
+check_parent_writable(struct volume_service *service, struct index_tx *tx,
+                      const struct volume_ctx *ctx, int64_t parent, struct err *err)
 {
     struct index_node node;
     struct index_volume volume;
-    if (index_node_get(tx, parent, &node, err) != 0 || index_volume_get(tx, node.volume, &volume, err) != 0)
+    if (index_node_get(tx, parent, &node, err) != 0 ||
+        index_volume_get(tx, node.volume, &volume, err) != 0)
         return -1;
     return service_may_write(service, ctx, &volume, err);
 }
@@ -209,11 +213,13 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
         node_make(tx, call->ctx, call->at, call->kind, call->mode, &call->node, err) != 0)
         return -1;
     if (call->target != NULL)
-        snprintf(call->node.target, sizeof(call->node.target), "%s", call->target);
+        text_set(call->node.target, call->target);
     if (call->kind == INDEX_DIR)
         call->node.flags |= INDEX_NODE_MARKER;
-    if (node_stage_inline(tx, &call->node, err) != 0 || index_node_update(tx, &call->node, err) != 0 ||
-        key_of_node(tx, &call->node, key, err) != 0 || key_want_sync(tx, call->node.volume, key, 0, err) != 0 ||
+    if (node_stage_inline(tx, &call->node, err) != 0 ||
+        index_node_update(tx, &call->node, err) != 0 ||
+        key_of_node(tx, &call->node, key, err) != 0 ||
+        key_want_sync(tx, call->node.volume, key, 0, err) != 0 ||
         attr_fill(tx, &call->node, call->attr, err) != 0)
         return -1;
     return answer_record(tx, call->ctx, call->attr, err);
@@ -225,8 +231,8 @@ make_inline(struct make_call *call, struct err *err)
     struct volume_attr parent;
     /* The folder must be known before anybody may say that the name is free. */
     struct err local = ERR_INIT;
-    if (volume_lookup(call->service, call->ctx, call->at->parent, call->at->name, call->at->len, &parent, &local) ==
-            0 &&
+    if (volume_lookup(call->service, call->ctx, call->at->parent, call->at->name, call->at->len,
+                      &parent, &local) == 0 &&
         !call->ctx->resent)
         return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)call->at->len, call->at->name);
     if (local.code != ERR_NOT_FOUND && !call->ctx->resent) {
@@ -243,40 +249,43 @@ make_inline(struct make_call *call, struct err *err)
 }
 
 int
-volume_mkdir(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at, uint32_t mode,
-             struct volume_attr *out, struct err *err)
+volume_mkdir(struct volume_service *service, const struct volume_ctx *ctx,
+             const struct volume_name *at, uint32_t mode, struct volume_attr *out, struct err *err)
 {
-    struct make_call call = {.service = service,
-                             .ctx = ctx,
-                             .at = at,
-                             .kind = INDEX_DIR,
-                             .mode = S_IFDIR | (mode & 07777),
-                             .attr = out};
+    struct make_call call = { .service = service,
+                              .ctx = ctx,
+                              .at = at,
+                              .kind = INDEX_DIR,
+                              .mode = S_IFDIR | (mode & 07777),
+                              .attr = out };
     return make_inline(&call, err);
 }
 
 int
-volume_symlink(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at,
-               const char *target, struct volume_attr *out, struct err *err)
+volume_symlink(struct volume_service *service, const struct volume_ctx *ctx,
+               const struct volume_name *at, const char *target, struct volume_attr *out,
+               struct err *err)
 {
     size_t len = strlen(target);
     if (len == 0 || len > LIMIT_SYMLINK)
-        return err_set(err, len == 0 ? ERR_NOT_FOUND : ERR_NAME_TOO_LONG, "the link's target is empty or too long");
-    struct make_call call = {.service = service,
-                             .ctx = ctx,
-                             .at = at,
-                             .kind = INDEX_SYMLINK,
-                             .mode = S_IFLNK | 0777,
-                             .target = target,
-                             .attr = out};
+        return err_set(err, len == 0 ? ERR_NOT_FOUND : ERR_NAME_TOO_LONG,
+                       "the link's target is empty or too long");
+    struct make_call call = { .service = service,
+                              .ctx = ctx,
+                              .at = at,
+                              .kind = INDEX_SYMLINK,
+                              .mode = S_IFLNK | 0777,
+                              .target = target,
+                              .attr = out };
     return make_inline(&call, err);
 }
 
 int
-volume_make_dirs(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume, const char *path,
-                 struct volume_attr *out, struct err *err)
+volume_make_dirs(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+                 const char *path, struct volume_attr *out, struct err *err)
 {
-    if (path_check(path, strlen(path), err) != 0 || volume_resolve(service, ctx, volume, "", out, err) != 0)
+    if (path_check(path, strlen(path), err) != 0 ||
+        volume_resolve(service, ctx, volume, "", out, err) != 0)
         return -1;
     const char *rest = path;
     size_t rest_len = strlen(path);
@@ -322,15 +331,17 @@ collect_content(void *arg, const struct index_content *row, struct err *err)
 }
 
 int
-node_drop_contents(struct index_tx *tx, int64_t node, int64_t keep, struct drop_list *drop, struct err *err)
+node_drop_contents(struct index_tx *tx, int64_t node, int64_t keep, struct drop_list *drop,
+                   struct err *err)
 {
-    struct contents_call call = {.tx = tx, .keep = keep};
+    struct contents_call call = { .tx = tx, .keep = keep };
     do {
         call.count = 0;
         if (index_content_of_node(tx, node, collect_content, &call, err) != 0)
             return -1;
         for (size_t i = 0; i < call.count; i++) {
-            if (index_content_delete(tx, call.id[i], err) != 0 || drop_add(drop, call.id[i], err) != 0)
+            if (index_content_delete(tx, call.id[i], err) != 0 ||
+                drop_add(drop, call.id[i], err) != 0)
                 return -1;
         }
     } while (call.count == 32);
@@ -338,8 +349,8 @@ node_drop_contents(struct index_tx *tx, int64_t node, int64_t keep, struct drop_
 }
 
 int
-node_unname(struct volume_service *service, struct index_tx *tx, struct index_node *node, bool discard_object,
-            struct drop_list *drop, struct err *err)
+node_unname(struct volume_service *service, struct index_tx *tx, struct index_node *node,
+            bool discard_object, struct drop_list *drop, struct err *err)
 {
     char home[LIMIT_KEY + 1];
     if (key_of_node(tx, node, home, err) != 0 || key_want_sync(tx, node->volume, home, 0, err) != 0)
@@ -355,7 +366,8 @@ node_unname(struct volume_service *service, struct index_tx *tx, struct index_no
     node->flags |= INDEX_NODE_ORPHAN;
     node->parent = 0;
     node->ctime_ns = clock_wall_ns();
-    node->name_len = (uint16_t)snprintf(node->name, sizeof(node->name), "#%lld", (long long)node->id);
+    node->name_len =
+        (uint16_t)snprintf(node->name, sizeof(node->name), "#%lld", (long long)node->id);
     return index_node_update(tx, node, err);
 }
 
@@ -375,7 +387,8 @@ keep_empty_parent(struct index_tx *tx, int64_t parent, struct err *err)
 {
     struct index_node dir;
     bool children = false;
-    if (index_node_get(tx, parent, &dir, err) != 0 || index_node_has_children(tx, parent, &children, err) != 0)
+    if (index_node_get(tx, parent, &dir, err) != 0 ||
+        index_node_has_children(tx, parent, &children, err) != 0)
         return -1;
     if (children || (dir.flags & INDEX_NODE_MARKER) != 0)
         return 0;
@@ -401,7 +414,8 @@ check_removable(struct index_tx *tx, struct remove_call *call, struct err *err)
     if (attr_fill(tx, node, &attr, err) != 0)
         return -1;
     if (!precondition_holds(call->pre, attr.version))
-        return err_set(err, ERR_CONFLICT, "'%s' was changed meanwhile (now version %s)", node->name, attr.version);
+        return err_set(err, ERR_CONFLICT, "'%s' was changed meanwhile (now version %s)", node->name,
+                       attr.version);
     return 0;
 }
 
@@ -413,33 +427,38 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->replayed)
         return 0;
     if (check_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
-        index_node_child(tx, call->at->parent, call->at->name, call->at->len, &call->node, err) != 0 ||
+        index_node_child(tx, call->at->parent, call->at->name, call->at->len, &call->node, err) !=
+            0 ||
         check_removable(tx, call, err) != 0)
         return -1;
     struct index_node gone = call->node;
     if (node_unname(call->service, tx, &gone, true, &call->drop, err) != 0 ||
-        node_touch_dir(tx, call->at->parent, err) != 0 || keep_empty_parent(tx, call->at->parent, err) != 0)
+        node_touch_dir(tx, call->at->parent, err) != 0 ||
+        keep_empty_parent(tx, call->at->parent, err) != 0)
         return -1;
     return answer_record(tx, call->ctx, NULL, err);
 }
 
 /* A folder may only be called empty when the bucket was asked. */
 static int
-know_folder(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir, struct err *err)
+know_folder(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+            struct err *err)
 {
     struct volume_attr ignored;
     struct err local = ERR_INIT;
-    if (volume_lookup(service, ctx, dir, "\x01", 1, &ignored, &local) == 0 || local.code == ERR_NOT_FOUND)
+    if (volume_lookup(service, ctx, dir, "\x01", 1, &ignored, &local) == 0 ||
+        local.code == ERR_NOT_FOUND)
         return 0;
     *err = local;
     return -1;
 }
 
 int
-volume_remove(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at, bool dir,
-              const struct precondition *pre, struct err *err)
+volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
+              const struct volume_name *at, bool dir, const struct precondition *pre,
+              struct err *err)
 {
-    struct remove_call call = {.service = service, .ctx = ctx, .at = at, .dir = dir, .pre = pre};
+    struct remove_call call = { .service = service, .ctx = ctx, .at = at, .dir = dir, .pre = pre };
     struct volume_attr attr;
     if (!ctx->resent) {
         if (volume_lookup(service, ctx, at->parent, at->name, at->len, &attr, err) != 0)
@@ -522,7 +541,7 @@ walk_child(void *arg, const struct index_node *node, struct err *err)
 static int
 want_subtree(struct index_tx *tx, const struct index_node *node, struct err *err)
 {
-    struct walk walk = {.tx = tx};
+    struct walk walk = { .tx = tx };
     int rc = want_one(tx, node, err);
     if (rc == 0 && node->kind == INDEX_DIR)
         rc = walk_push(&walk, node->id, err);
@@ -565,9 +584,11 @@ check_target(struct index_tx *tx, struct rename_call *call, struct err *err)
         return err_set(err, ERR_IS_DIR, "'%s' is a folder", call->target.name);
     if (call->target.kind != INDEX_DIR && call->moved.kind == INDEX_DIR)
         return err_set(err, ERR_NOT_DIR, "'%s' is not a folder", call->target.name);
-    if (call->target.kind == INDEX_DIR && index_node_has_children(tx, call->target.id, &children, err) != 0)
+    if (call->target.kind == INDEX_DIR &&
+        index_node_has_children(tx, call->target.id, &children, err) != 0)
         return -1;
-    return children ? err_set(err, ERR_NOT_EMPTY, "folder '%s' is not empty", call->target.name) : 0;
+    return children ? err_set(err, ERR_NOT_EMPTY, "folder '%s' is not empty", call->target.name)
+                    : 0;
 }
 
 static int
@@ -585,8 +606,9 @@ static int
 exchange(struct index_tx *tx, struct rename_call *call, struct err *err)
 {
     /* Two rows cannot hold one name even for a moment: park the first under a name nobody can type. */
-    struct volume_name aside = {.parent = call->from->parent, .name = "\x01/exchange", .len = 10};
-    if (place(tx, &call->moved, &aside, err) != 0 || place(tx, &call->target, call->from, err) != 0 ||
+    struct volume_name aside = { .parent = call->from->parent, .name = "\x01/exchange", .len = 10 };
+    if (place(tx, &call->moved, &aside, err) != 0 ||
+        place(tx, &call->target, call->from, err) != 0 ||
         place(tx, &call->moved, call->to, err) != 0)
         return -1;
     return want_subtree(tx, &call->target, err);
@@ -608,8 +630,10 @@ rename_rows(struct index_tx *tx, struct rename_call *call, struct err *err)
         if (place(tx, &call->moved, call->to, err) != 0)
             return -1;
     }
-    if (want_subtree(tx, &call->moved, err) != 0 || key_want_sync(tx, call->moved.volume, old_key, 0, err) != 0 ||
-        node_touch_dir(tx, call->from->parent, err) != 0 || node_touch_dir(tx, call->to->parent, err) != 0)
+    if (want_subtree(tx, &call->moved, err) != 0 ||
+        key_want_sync(tx, call->moved.volume, old_key, 0, err) != 0 ||
+        node_touch_dir(tx, call->from->parent, err) != 0 ||
+        node_touch_dir(tx, call->to->parent, err) != 0)
         return -1;
     return keep_empty_parent(tx, call->from->parent, err);
 }
@@ -625,7 +649,8 @@ rename_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->replayed)
         return 0;
     if (check_parent_writable(call->service, tx, call->ctx, call->from->parent, err) != 0 ||
-        index_node_child(tx, call->from->parent, call->from->name, call->from->len, &call->moved, err) != 0 ||
+        index_node_child(tx, call->from->parent, call->from->name, call->from->len, &call->moved,
+                         err) != 0 ||
         index_node_get(tx, call->to->parent, &to_dir, err) != 0 ||
         index_volume_get(tx, to_dir.volume, &volume, err) != 0)
         return -1;
@@ -635,10 +660,11 @@ rename_tx(struct index_tx *tx, void *arg, struct err *err)
         return err_set(err, ERR_NOT_DIR, "not a folder");
     if (reserved_name(&volume, call->to))
         return err_set(err, ERR_PERM, "the name '.holdfast' is taken by Holdfast itself here");
-    if (call->moved.kind == INDEX_DIR && check_no_loop(tx, call->to->parent, call->moved.id, err) != 0)
+    if (call->moved.kind == INDEX_DIR &&
+        check_no_loop(tx, call->to->parent, call->moved.id, err) != 0)
         return -1;
-    call->has_target =
-        index_node_child(tx, call->to->parent, call->to->name, call->to->len, &call->target, &missing) == 0;
+    call->has_target = index_node_child(tx, call->to->parent, call->to->name, call->to->len,
+                                        &call->target, &missing) == 0;
     if (!call->has_target && missing.code != ERR_NOT_FOUND) {
         *err = missing;
         return -1;
@@ -659,10 +685,11 @@ know_both(struct rename_call *call, struct err *err)
 {
     struct volume_attr attr;
     struct err local = ERR_INIT;
-    if (volume_lookup(call->service, call->ctx, call->from->parent, call->from->name, call->from->len, &attr, err) !=
-        0)
+    if (volume_lookup(call->service, call->ctx, call->from->parent, call->from->name,
+                      call->from->len, &attr, err) != 0)
         return -1;
-    if (volume_lookup(call->service, call->ctx, call->to->parent, call->to->name, call->to->len, &attr, &local) != 0) {
+    if (volume_lookup(call->service, call->ctx, call->to->parent, call->to->name, call->to->len,
+                      &attr, &local) != 0) {
         if (local.code == ERR_NOT_FOUND)
             return 0;
         *err = local;
@@ -672,14 +699,18 @@ know_both(struct rename_call *call, struct err *err)
 }
 
 int
-volume_rename(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *from,
-              const struct volume_name *to, unsigned flags, struct err *err)
+volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
+              const struct volume_name *from, const struct volume_name *to, unsigned flags,
+              struct err *err)
 {
-    struct rename_call call = {.service = service, .ctx = ctx, .from = from, .to = to, .flags = flags};
+    struct rename_call call = {
+        .service = service, .ctx = ctx, .from = from, .to = to, .flags = flags
+    };
     if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0 ||
         (flags & (RENAME_NOREPLACE | RENAME_EXCHANGE)) == (RENAME_NOREPLACE | RENAME_EXCHANGE))
         return err_set(err, ERR_INVAL, "unknown rename flags %#x", flags);
-    if (path_check_name(to->name, to->len, err) != 0 || (!ctx->resent && know_both(&call, err) != 0))
+    if (path_check_name(to->name, to->len, err) != 0 ||
+        (!ctx->resent && know_both(&call, err) != 0))
         return -1;
     int rc = index_write(service->index, INDEX_NORMAL, rename_tx, &call, err);
     if (rc == 0)
@@ -688,7 +719,7 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx, cons
     if (rc == 0 && !call.replayed) {
         struct index_node old = call.moved;
         old.parent = from->parent;
-        snprintf(old.name, sizeof(old.name), "%.*s", (int)from->len, from->name);
+        (void)snprintf(old.name, sizeof(old.name), "%.*s", (int)from->len, from->name);
         sync_kick(service);
         event_emit(service, VOLUME_EVENT_RENAMED, &old, ctx->connection);
         event_emit(service, VOLUME_EVENT_CREATED, &call.moved, ctx->connection);

@@ -12,7 +12,7 @@ static int
 set_u64(struct meta *meta, const char *name, uint64_t value, struct err *err)
 {
     char text[24];
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
     return meta_set(meta, name, text, err);
 }
 
@@ -23,8 +23,8 @@ set_if(struct meta *meta, const char *name, const char *value, struct err *err)
 }
 
 int
-object_meta_make(const struct index_node *node, const struct index_content *content, uint64_t epoch, struct meta *out,
-                 struct err *err)
+object_meta_make(const struct index_node *node, const struct index_content *content, uint64_t epoch,
+                 struct meta *out, struct err *err)
 {
     char mtime[40];
     format_decimal_seconds(node->mtime_ns, mtime, sizeof(mtime));
@@ -46,7 +46,7 @@ take_text(const struct meta *meta, const char *name, char *out, size_t size)
 {
     const char *value = meta_get(meta, name);
     if (value != NULL && strlen(value) < size)
-        snprintf(out, size, "%s", value);
+        text_copy(out, size, value);
 }
 
 static bool
@@ -67,7 +67,7 @@ object_read(const struct store_object *object, struct observed *seen, struct obj
     memset(attrs, 0, sizeof(*attrs));
     const struct meta *meta = &object->meta;
     seen->present = true;
-    snprintf(seen->etag, sizeof(seen->etag), "%s", object->etag);
+    text_set(seen->etag, object->etag);
     seen->size = object->size;
     take_text(meta, "holdfast-version", seen->version, sizeof(seen->version));
     take_text(meta, "holdfast-md5", seen->md5, sizeof(seen->md5));

@@ -57,7 +57,8 @@ collect_tx(struct index_tx *tx, void *arg, struct err *err)
 static int
 drop_row(struct index_tx *tx, struct recovery *call, struct index_node *node, struct err *err)
 {
-    if (index_content_delete(tx, call->content->id, err) != 0 || drop_add(&call->drop, call->content->id, err) != 0)
+    if (index_content_delete(tx, call->content->id, err) != 0 ||
+        drop_add(&call->drop, call->content->id, err) != 0)
         return -1;
     call->dropped++;
     if (node == NULL || node->content != call->content->id)
@@ -84,7 +85,7 @@ freeze_row(struct index_tx *tx, struct recovery *call, struct index_node *node, 
     row->size = (uint64_t)call->st.st_size;
     row->mtime_ns = call->st.st_mtim.tv_sec * NS_PER_S + call->st.st_mtim.tv_nsec;
     row->sha256[0] = row->md5[0] = '\0';
-    snprintf(row->boot_id, sizeof(row->boot_id), "%s", call->service->boot_id);
+    text_set(row->boot_id, call->service->boot_id);
     if (ulid_new(row->version, err) != 0)
         return -1;
     node->size = row->size;
@@ -118,7 +119,7 @@ find_older(void *arg, const struct index_content *row, struct err *err)
 static int
 revert_node(struct index_tx *tx, struct recovery *call, struct index_node *node, struct err *err)
 {
-    struct older_call older = {.torn = call->content->id};
+    struct older_call older = { .torn = call->content->id };
     struct index_key key;
     struct err missing = ERR_INIT;
     if (index_content_of_node(tx, node->id, find_older, &older, err) != 0)
@@ -231,17 +232,18 @@ kind_tx(struct index_tx *tx, void *arg, struct err *err)
 static bool
 has_no_file(struct recovery *call)
 {
-    struct kind_call kind = {.node = call->content->node};
+    struct kind_call kind = { .node = call->content->node };
     struct err err = ERR_INIT;
-    return kind.node != 0 && index_read(call->service->index, kind_tx, &kind, &err) == 0 && kind.kind != INDEX_FILE;
+    return kind.node != 0 && index_read(call->service->index, kind_tx, &kind, &err) == 0 &&
+           kind.kind != INDEX_FILE;
 }
 
 static void
 judge_frozen(struct recovery *call, struct cache_file *file)
 {
     /* Promised as durable, or of this boot: the bytes are there. Else they have to prove it. */
-    bool trusted = strcmp(call->content->boot_id, call->service->boot_id) == 0 || call->service->same_boot ||
-                   (call->content->flags & CONTENT_DURABLE) != 0;
+    bool trusted = strcmp(call->content->boot_id, call->service->boot_id) == 0 ||
+                   call->service->same_boot || (call->content->flags & CONTENT_DURABLE) != 0;
     if (call->what == CONTENT_UPLOAD && !trusted && !verifies(call, file))
         call->what = CONTENT_TORN;
 }
@@ -258,13 +260,15 @@ judge_row(struct recovery *call, struct err *err)
     }
     struct cache_file *file = cache_get(service->cache, row->id, &local);
     bool same_boot = service->same_boot || strcmp(row->boot_id, service->boot_id) == 0;
-    struct content_view view = {.exists = true, .state = row->state, .flags = row->flags, .size = row->size};
+    struct content_view view = {
+        .exists = true, .state = row->state, .flags = row->flags, .size = row->size
+    };
     call->what = content_recover(&view, same_boot);
     memset(&call->st, 0, sizeof(call->st));
     if (file == NULL || fstat(cache_file_fd(file), &call->st) != 0) {
         if (row->state != CONTENT_CLEAN)
-            log_error(volume, "staged content %lld of node %lld has no file: %s", (long long)row->id,
-                      (long long)row->node, local.msg);
+            log_error(volume, "staged content %lld of node %lld has no file: %s",
+                      (long long)row->id, (long long)row->node, local.msg);
         call->what = row->state == CONTENT_CLEAN ? CONTENT_DROP : CONTENT_TORN;
     } else if (call->what == CONTENT_VERIFY && !verifies(call, file)) {
         call->what = CONTENT_DROP;
@@ -280,7 +284,7 @@ judge_row(struct recovery *call, struct err *err)
     if (rc == 0)
         drop_run(service, &call->drop);
     free(call->drop.number);
-    call->drop = (struct drop_list){0};
+    call->drop = (struct drop_list){ 0 };
     return rc;
 }
 
@@ -339,7 +343,8 @@ struct stray {
 };
 
 static int
-collect_stray(void *arg, int64_t number, uint64_t disk_bytes, bool has_meta, bool has_map, struct err *err)
+collect_stray(void *arg, int64_t number, uint64_t disk_bytes, bool has_meta, bool has_map,
+              struct err *err)
 {
     struct stray *stray = arg;
     (void)disk_bytes;
@@ -352,7 +357,7 @@ collect_stray(void *arg, int64_t number, uint64_t disk_bytes, bool has_meta, boo
 static int
 sweep_strays(struct recovery *call, struct err *err)
 {
-    struct stray stray = {.call = call};
+    struct stray stray = { .call = call };
     int rc = cache_scan(call->service->cache, collect_stray, &stray, err);
     for (size_t i = 0; rc == 0 && i < stray.lose.count; i++) {
         rc = cache_lose(call->service->cache, stray.lose.number[i], err);
@@ -368,11 +373,11 @@ sweep_strays(struct recovery *call, struct err *err)
 int
 recover_state(struct volume_service *service, struct err *err)
 {
-    struct recovery call = {.service = service};
+    struct recovery call = { .service = service };
     int rc = index_write(service->index, INDEX_NORMAL, orphans_tx, &call, err);
     if (rc == 0)
         drop_run(service, &call.drop);
-    call.drop = (struct drop_list){0};
+    call.drop = (struct drop_list){ 0 };
     if (rc == 0)
         rc = index_read(service->index, collect_tx, &call.rows, err);
     for (size_t i = 0; rc == 0 && i < call.rows.count; i++) {
@@ -383,10 +388,12 @@ recover_state(struct volume_service *service, struct err *err)
         rc = sweep_strays(&call, err);
     free(call.rows.row);
     if (rc == 0 && call.frozen + call.torn + call.dropped + call.lost + call.orphans > 0) {
-        snprintf(service->recovered, sizeof(service->recovered),
-                 "%u open files kept, %u torn saves set aside, %u cache files dropped, %u stray files moved to lost/, "
-                 "%u unlinked files ended",
-                 call.frozen, call.torn, call.dropped, call.lost, call.orphans);
+        (void)snprintf(
+            service->recovered, sizeof(service->recovered),
+            "%u open files kept, %u torn saves set aside, %u cache files dropped, %u stray "
+            "files moved to lost/, "
+            "%u unlinked files ended",
+            call.frozen, call.torn, call.dropped, call.lost, call.orphans);
         log_info(volume, "recovered: %s", service->recovered);
     }
     return rc;

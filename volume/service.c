@@ -15,7 +15,8 @@
 int64_t
 service_deadline(const struct volume_ctx *ctx)
 {
-    return ctx != NULL && ctx->deadline_ns != 0 ? ctx->deadline_ns : clock_mono_ns() + 30 * NS_PER_S;
+    return ctx != NULL && ctx->deadline_ns != 0 ? ctx->deadline_ns
+                                                : clock_mono_ns() + 30 * NS_PER_S;
 }
 
 struct store *
@@ -60,7 +61,7 @@ service_store_seen(struct volume_service *service, const struct err *err)
     bool changed = ok != service->store_ok;
     service->store_ok = ok;
     if (!ok) {
-        snprintf(service->store_error, sizeof(service->store_error), "%s", err->msg);
+        text_set(service->store_error, err->msg);
         if (changed)
             service->store_error_since_ns = clock_wall_ns();
     }
@@ -93,7 +94,9 @@ open_state(struct volume_service *service, const char *dir, struct err *err)
     if (service->lock_fd < 0)
         return err_sys(err, errno, "the state directory '%s' cannot be written", dir);
     if (flock(service->lock_fd, LOCK_EX | LOCK_NB) != 0)
-        return err_set(err, ERR_BUSY, "another gateway uses the state directory '%s': stop it, or give --state", dir);
+        return err_set(err, ERR_BUSY,
+                       "another gateway uses the state directory '%s': stop it, or give --state",
+                       dir);
     return 0;
 }
 
@@ -132,9 +135,11 @@ load_meta_tx(struct index_tx *tx, void *arg, struct err *err)
             index_meta_set(tx, "gateway-id", service->gateway_id, err) != 0)
             return -1;
     } else {
-        snprintf(service->gateway_id, sizeof(service->gateway_id), "%.*s", ULID_LEN, call->gateway_id);
+        (void)snprintf(service->gateway_id, sizeof(service->gateway_id), "%.*s", ULID_LEN,
+                       call->gateway_id);
     }
-    service->same_boot = strcmp(call->boot_id, service->boot_id) == 0 || strcmp(call->clean, "1") == 0;
+    service->same_boot =
+        strcmp(call->boot_id, service->boot_id) == 0 || strcmp(call->clean, "1") == 0;
     if (index_meta_set(tx, "boot-id", service->boot_id, err) != 0)
         return -1;
     return index_meta_set(tx, "clean", "0", err);
@@ -157,7 +162,7 @@ set_meta_tx(struct index_tx *tx, void *arg, struct err *err)
 static int
 remember(struct volume_service *service, const char *name, const char *value, struct err *err)
 {
-    struct set_call call = {.name = name, .value = value};
+    struct set_call call = { .name = name, .value = value };
     return index_write(service->index, INDEX_FULL, set_meta_tx, &call, err);
 }
 
@@ -166,12 +171,12 @@ make_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *er
 {
     char created[TIME_RFC3339_SIZE], text[256];
     struct store_put_result result;
-    struct store_cond cond = {.kind = STORE_COND_ABSENT};
+    struct store_cond cond = { .kind = STORE_COND_ABSENT };
     if (ulid_new(id, err) != 0)
         return -1;
     time_rfc3339(clock_wall_ns(), created, sizeof(created));
-    int len = snprintf(text, sizeof(text), "{\"format\":%d,\"id\":\"%s\",\"created\":\"%s\"}\n", STORE_FORMAT, id,
-                       created);
+    int len = snprintf(text, sizeof(text), "{\"format\":%d,\"id\":\"%s\",\"created\":\"%s\"}\n",
+                       STORE_FORMAT, id, created);
     if (service->store->caps.put_if_absent != STORE_YES)
         cond.kind = STORE_COND_NONE;
     return store_put_small(service->store, STORE_KEY, text, (size_t)len, cond, &result, err);
@@ -191,7 +196,8 @@ read_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *er
     scope_json *doc = json_parse(data, len, err);
     const char *text;
     int64_t format;
-    if (doc == NULL || json_need_int(doc, "format", &format, err) != 0 || json_need_str(doc, "id", &text, err) != 0)
+    if (doc == NULL || json_need_int(doc, "format", &format, err) != 0 ||
+        json_need_str(doc, "id", &text, err) != 0)
         return err_wrap(err, "'%s' in the bucket cannot be read", STORE_KEY);
     if (format > STORE_FORMAT)
         return err_set(err, ERR_NEWER_FORMAT,
@@ -199,7 +205,7 @@ read_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *er
                        (long long)format, STORE_FORMAT);
     if (!ulid_valid(text))
         return err_set(err, ERR_CORRUPT, "'%s' in the bucket holds no valid id", STORE_KEY);
-    snprintf(id, ULID_SIZE, "%s", text);
+    text_copy(id, ULID_SIZE, text);
     return 0;
 }
 
@@ -212,7 +218,8 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
     if (rc != 0 && local.code == ERR_NOT_FOUND) {
         if (known[0] != '\0')
             return err_set(err, ERR_WRONG_STORE,
-                           "%s is empty or another bucket, but the state directory belongs to store %s: check --store, "
+                           "%s is empty or another bucket, but the state directory belongs to "
+                           "store %s: check --store, "
                            "or give a fresh --state",
                            service->store->url, known);
         if (make_store_id(service, id, err) != 0) {
@@ -228,7 +235,8 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
         return remember(service, "store-id", id, err);
     if (strcmp(known, id) != 0)
         return err_set(err, ERR_WRONG_STORE,
-                       "%s holds store %s, but the state directory belongs to store %s: check --store, or give a fresh "
+                       "%s holds store %s, but the state directory belongs to store %s: check "
+                       "--store, or give a fresh "
                        "--state",
                        service->store->url, id, known);
     return 0;
@@ -238,11 +246,13 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
 static void
 caps_print(const struct store_caps *caps, char *out, size_t size)
 {
-    snprintf(out, size, "%d %d %d %d %d %d %d %d %d %d %d %lld %llu", (int)caps->put_if_absent,
-             (int)caps->put_if_match, (int)caps->put_atomic, (int)caps->delete_if_match,
-             (int)caps->copy_source_if_match, (int)caps->copy_dest_conditions, (int)caps->server_side_copy,
-             (int)caps->etag_quoted, (int)caps->list_consistent, (int)caps->presign, (int)caps->folds_names,
-             (long long)caps->min_write_interval_ns, (unsigned long long)caps->max_put_bytes);
+    (void)snprintf(out, size, "%d %d %d %d %d %d %d %d %d %d %d %lld %llu",
+                   (int)caps->put_if_absent, (int)caps->put_if_match, (int)caps->put_atomic,
+                   (int)caps->delete_if_match, (int)caps->copy_source_if_match,
+                   (int)caps->copy_dest_conditions, (int)caps->server_side_copy,
+                   (int)caps->etag_quoted, (int)caps->list_consistent, (int)caps->presign,
+                   (int)caps->folds_names, (long long)caps->min_write_interval_ns,
+                   (unsigned long long)caps->max_put_bytes);
 }
 
 static bool
@@ -251,13 +261,16 @@ caps_scan(const char *text, struct store_caps *out)
     int flag[11];
     long long interval;
     unsigned long long max;
-    if (sscanf(text, "%d %d %d %d %d %d %d %d %d %d %d %lld %llu", &flag[0], &flag[1], &flag[2], &flag[3], &flag[4],
-               &flag[5], &flag[6], &flag[7], &flag[8], &flag[9], &flag[10], &interval, &max) != 13)
+    if (sscanf(text, "%d %d %d %d %d %d %d %d %d %d %d %lld %llu", &flag[0], &flag[1], &flag[2],
+               &flag[3], &flag[4], &flag[5], &flag[6], &flag[7], &flag[8], &flag[9], &flag[10],
+               &interval, &max) != 13)
         return false;
-    enum store_yes_no *field[11] = {&out->put_if_absent,        &out->put_if_match,    &out->put_atomic,
-                                    &out->delete_if_match,      &out->copy_source_if_match,
-                                    &out->copy_dest_conditions, &out->server_side_copy, &out->etag_quoted,
-                                    &out->list_consistent,      &out->presign,         &out->folds_names};
+    enum store_yes_no *field[11] = { &out->put_if_absent,        &out->put_if_match,
+                                     &out->put_atomic,           &out->delete_if_match,
+                                     &out->copy_source_if_match, &out->copy_dest_conditions,
+                                     &out->server_side_copy,     &out->etag_quoted,
+                                     &out->list_consistent,      &out->presign,
+                                     &out->folds_names };
     for (size_t i = 0; i < 11; i++)
         *field[i] = (enum store_yes_no)flag[i];
     out->min_write_interval_ns = interval;
@@ -266,12 +279,13 @@ caps_scan(const char *text, struct store_caps *out)
 }
 
 static int
-meet_store(struct volume_service *service, const struct volume_service_args *args, const struct meta_call *meta,
-           struct err *err)
+meet_store(struct volume_service *service, const struct volume_service_args *args,
+           const struct meta_call *meta, struct err *err)
 {
     char caps[256];
     struct err local = ERR_INIT;
-    if (store_probe(service->store, &local) == 0 && bind_store(service, meta->store_id, &local) == 0) {
+    if (store_probe(service->store, &local) == 0 &&
+        bind_store(service, meta->store_id, &local) == 0) {
         service->store_ok = true;
         caps_print(&service->store->caps, caps, sizeof(caps));
         return strcmp(caps, meta->caps) == 0 ? 0 : remember(service, "caps", caps, err);
@@ -307,7 +321,7 @@ evict_tx(struct index_tx *tx, void *arg, struct err *err)
         call->gone = missing.code == ERR_NOT_FOUND;
         return 0;
     }
-    struct content_view view = {.exists = true, .state = row.state, .flags = row.flags};
+    struct content_view view = { .exists = true, .state = row.state, .flags = row.flags };
     struct inode *inode = inode_find(&call->service->inodes, row.node);
     if (inode != NULL) {
         inode_unref(&call->service->inodes, inode, false);
@@ -329,7 +343,7 @@ evict_tx(struct index_tx *tx, void *arg, struct err *err)
 static bool
 evict(void *arg, int64_t number)
 {
-    struct evict_call call = {.service = arg, .number = number};
+    struct evict_call call = { .service = arg, .number = number };
     struct err err = ERR_INIT;
     if (index_write(call.service->index, INDEX_NORMAL, evict_tx, &call, &err) != 0) {
         log_warn(cache, "cannot evict content %lld: %s", (long long)number, err.msg);
@@ -351,8 +365,10 @@ free_reserve(void *arg)
 static int
 open_parts(struct volume_service *service, const struct volume_service_args *args, struct err *err)
 {
-    struct index_options options = {.create = true, .free_reserve = free_reserve, .free_reserve_arg = service};
-    struct meta_call meta = {.service = service};
+    struct index_options options = { .create = true,
+                                     .free_reserve = free_reserve,
+                                     .free_reserve_arg = service };
+    struct meta_call meta = { .service = service };
     if (inode_table_init(&service->inodes, err) != 0 || event_queue_open(service, err) != 0 ||
         open_state(service, args->state_dir, err) != 0 || sys_boot_id(service->boot_id, err) != 0)
         return -1;
@@ -366,7 +382,8 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     if (index_write(service->index, INDEX_FULL, load_meta_tx, &meta, err) != 0 ||
         meet_store(service, args, &meta, err) != 0)
         return -1;
-    if (lease_keeper_open(service, err) != 0 || sync_engine_open(service, err) != 0 || lister_open(service, err) != 0)
+    if (lease_keeper_open(service, err) != 0 || sync_engine_open(service, err) != 0 ||
+        lister_open(service, err) != 0)
         return -1;
     return recover_state(service, err);
 }
@@ -451,7 +468,7 @@ count_failing(void *arg, const struct index_intent *row, struct err *err)
 {
     struct status_call *call = arg;
     (void)err;
-    snprintf(call->after, sizeof(call->after), "%s", row->key);
+    text_set(call->after, row->key);
     call->seen++;
     call->out->uploads_failing += row->tries > 0;
     return 0;
@@ -487,15 +504,15 @@ status_tx(struct index_tx *tx, void *arg, struct err *err)
 int
 volume_status(struct volume_service *service, struct volume_status *out, struct err *err)
 {
-    struct status_call call = {.out = out};
+    struct status_call call = { .out = out };
     memset(out, 0, sizeof(*out));
     if (index_read(service->index, status_tx, &call, err) != 0)
         return -1;
-    snprintf(out->store_url, sizeof(out->store_url), "%s", service->store->url);
+    text_set(out->store_url, service->store->url);
     pthread_mutex_lock(&service->status_lock);
     out->store_ok = service->store_ok;
     if (!out->store_ok) {
-        snprintf(out->store_error, sizeof(out->store_error), "%s", service->store_error);
+        text_set(out->store_error, service->store_error);
         out->store_error_since_ns = service->store_error_since_ns;
     }
     pthread_mutex_unlock(&service->status_lock);
@@ -505,6 +522,6 @@ volume_status(struct volume_service *service, struct volume_status *out, struct 
     cache_usage(service->cache, &out->cache);
     out->disk_low = out->cache.free_bytes < out->cache.floor_bytes || out->cache.reserve_freed;
     out->read_only = atomic_load(&service->read_only);
-    snprintf(out->recovered, sizeof(out->recovered), "%s", service->recovered);
+    text_set(out->recovered, service->recovered);
     return 0;
 }

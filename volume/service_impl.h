@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "base/text.h"
 #include "volume/volume.h"
 
 /*
@@ -24,16 +25,16 @@ struct inode {
     unsigned opens;     /* table lock: handles of programs; what makes an unlinked node an orphan */
 
     pthread_mutex_t lock;
-    pthread_cond_t fetched;   /* a fetch ended */
+    pthread_cond_t fetched; /* a fetch ended */
     int64_t volume;
     int64_t content;          /* row whose bytes `file` holds, 0: not opened yet */
     struct cache_file *file;  /* NULL: none yet */
     enum content_state state; /* of that row */
     unsigned content_flags;
     unsigned writers;
-    bool fetching;            /* one thread brings bytes; others wait on `fetched` */
-    bool dirty_size;          /* written since the last row update */
-    int told_error;           /* errno that FLUSH or FSYNC still has to tell, 0: none */
+    bool fetching;   /* one thread brings bytes; others wait on `fetched` */
+    bool dirty_size; /* written since the last row update */
+    int told_error;  /* errno that FLUSH or FSYNC still has to tell, 0: none */
 };
 
 #define INODE_BUCKETS 4096
@@ -91,13 +92,14 @@ struct volume_service {
 int64_t service_deadline(const struct volume_ctx *ctx);
 /* Records that the store answered, or did not; makes the STORE event when that changes. */
 void service_store_seen(struct volume_service *service, const struct err *err);
-int service_may_write(struct volume_service *service, const struct volume_ctx *ctx, const struct index_volume *volume,
-                      struct err *err) MUST_CHECK;
+int service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
+                      const struct index_volume *volume, struct err *err) MUST_CHECK;
 
 /* inode.c: inode_ref() makes the entry when it is missing; NULL only without memory. */
 int inode_table_init(struct inode_table *table, struct err *err) MUST_CHECK;
 void inode_table_release(struct inode_table *table);
-struct inode *inode_ref(struct inode_table *table, int64_t node, bool open, struct err *err) MUST_CHECK;
+struct inode *inode_ref(struct inode_table *table, int64_t node, bool open,
+                        struct err *err) MUST_CHECK;
 void inode_unref(struct inode_table *table, struct inode *inode, bool open);
 /* Handles of programs on this node; a leaf call, usable inside index functions. */
 unsigned inode_open_count(struct inode_table *table, int64_t node);
@@ -106,24 +108,29 @@ struct inode *inode_find(struct inode_table *table, int64_t node);
 void inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *inode), void *arg);
 
 /* attr.c: what the index knows as a volume_attr. */
-int attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out, struct err *err) MUST_CHECK;
+int attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
+              struct err *err) MUST_CHECK;
 /* Overrides size and mtime while the node is being written. */
 void attr_live(struct volume_service *service, struct volume_attr *attr);
 
 /* key.c: keys of nodes. `out` holds LIMIT_KEY + 1. ERR_NAME_TOO_LONG when the path does not fit. */
-int key_of_path(const struct index_volume *volume, const char *path, bool dir, char *out, struct err *err) MUST_CHECK;
-int key_of_node(struct index_tx *tx, const struct index_node *node, char *out, struct err *err) MUST_CHECK;
-/* The node whose path is this key, ERR_NOT_FOUND when there is none or its kind does not fit the key's form. */
-int key_to_node(struct index_tx *tx, const struct index_volume *volume, const char *key, struct index_node *out,
+int key_of_path(const struct index_volume *volume, const char *path, bool dir, char *out,
                 struct err *err) MUST_CHECK;
+int key_of_node(struct index_tx *tx, const struct index_node *node, char *out,
+                struct err *err) MUST_CHECK;
+/* The node whose path is this key, ERR_NOT_FOUND when there is none or its kind does not fit the key's form. */
+int key_to_node(struct index_tx *tx, const struct index_volume *volume, const char *key,
+                struct index_node *out, struct err *err) MUST_CHECK;
 /* Makes or advances the work item of a key. `delay_ns`: not before now + delay. */
-int key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t delay_ns, struct err *err) MUST_CHECK;
+int key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t delay_ns,
+                  struct err *err) MUST_CHECK;
 /* The object at `key` is no longer wanted by us: its row says so, and its work item is made. */
 int key_discard(struct index_tx *tx, int64_t volume, const char *key, struct err *err) MUST_CHECK;
 
 /* names.c parts that others need */
-int node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at, enum index_kind kind,
-              uint32_t mode, struct index_node *out, struct err *err) MUST_CHECK;
+int node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
+              enum index_kind kind, uint32_t mode, struct index_node *out,
+              struct err *err) MUST_CHECK;
 /* Takes the name away from a node: an orphan while it is open, else gone with its content rows (numbers of files to remove
  * come back through `drop`). The object at its key is discarded. */
 struct drop_list {
@@ -131,9 +138,10 @@ struct drop_list {
     size_t count, cap;
 };
 int drop_add(struct drop_list *list, int64_t number, struct err *err) MUST_CHECK;
-void drop_run(struct volume_service *service, struct drop_list *list); /* removes the files, frees the list */
-int node_unname(struct volume_service *service, struct index_tx *tx, struct index_node *node, bool discard_object,
-                struct drop_list *drop, struct err *err) MUST_CHECK;
+void drop_run(struct volume_service *service,
+              struct drop_list *list); /* removes the files, frees the list */
+int node_unname(struct volume_service *service, struct index_tx *tx, struct index_node *node,
+                bool discard_object, struct drop_list *drop, struct err *err) MUST_CHECK;
 /* All content rows of a node except `keep`. */
 int node_drop_contents(struct index_tx *tx, int64_t node, int64_t keep, struct drop_list *drop,
                        struct err *err) MUST_CHECK;
@@ -149,17 +157,21 @@ int answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struc
 bool answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_attr *attr);
 
 /* content.c: bytes of an inode. All want inode->lock held (and may drop it while they wait for the store). */
-int content_open_locked(struct volume_service *service, struct inode *inode, struct err *err) MUST_CHECK;
-int content_need_locked(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode, uint64_t off,
-                        uint64_t len, struct err *err) MUST_CHECK;
-int content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode,
-                               bool truncate, uint64_t open_fh, struct err *err) MUST_CHECK;
-int content_freeze_locked(struct volume_service *service, struct inode *inode, const struct volume_ctx *ctx,
-                          struct err *err) MUST_CHECK;
-void content_meta_fill(struct index_tx *tx, const struct index_node *node, const struct index_content *content,
-                       struct cache_meta *out);
+int content_open_locked(struct volume_service *service, struct inode *inode,
+                        struct err *err) MUST_CHECK;
+int content_need_locked(struct volume_service *service, const struct volume_ctx *ctx,
+                        struct inode *inode, uint64_t off, uint64_t len,
+                        struct err *err) MUST_CHECK;
+int content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
+                               struct inode *inode, bool truncate, uint64_t open_fh,
+                               struct err *err) MUST_CHECK;
+int content_freeze_locked(struct volume_service *service, struct inode *inode,
+                          const struct volume_ctx *ctx, struct err *err) MUST_CHECK;
+void content_meta_fill(struct index_tx *tx, const struct index_node *node,
+                       const struct index_content *content, struct cache_meta *out);
 /* The newest FROZEN content row of a node; ERR_NOT_FOUND. */
-int content_frozen_of(struct index_tx *tx, int64_t node, struct index_content *out, struct err *err) MUST_CHECK;
+int content_frozen_of(struct index_tx *tx, int64_t node, struct index_content *out,
+                      struct err *err) MUST_CHECK;
 
 /* object.c: metadata of objects, the s3fs/rclone convention and ours. */
 struct object_attrs {
@@ -167,9 +179,10 @@ struct object_attrs {
     uint32_t mode, uid, gid;
     int64_t mtime_ns;
 };
-int object_meta_make(const struct index_node *node, const struct index_content *content, uint64_t epoch,
-                     struct meta *out, struct err *err) MUST_CHECK;
-void object_read(const struct store_object *object, struct observed *seen, struct object_attrs *attrs);
+int object_meta_make(const struct index_node *node, const struct index_content *content,
+                     uint64_t epoch, struct meta *out, struct err *err) MUST_CHECK;
+void object_read(const struct store_object *object, struct observed *seen,
+                 struct object_attrs *attrs);
 
 /* bucket.c: what others put there. */
 /* HEADs a node seen only in a listing and completes its row. */
@@ -181,7 +194,8 @@ int bucket_list_dir(struct volume_service *service, const struct volume_ctx *ctx
 /* Listed long ago: refresh in the background. */
 void bucket_refresh_dir(struct volume_service *service, int64_t dir);
 /* HEADs a key and takes what it finds into the index (outside an attempt). */
-int bucket_observe_key(struct volume_service *service, int64_t volume, const char *key, struct err *err) MUST_CHECK;
+int bucket_observe_key(struct volume_service *service, int64_t volume, const char *key,
+                       struct err *err) MUST_CHECK;
 int lister_open(struct volume_service *service, struct err *err) MUST_CHECK;
 void lister_close(struct volume_service *service);
 
@@ -193,20 +207,21 @@ struct key_view {
     struct index_content content; /* the FROZEN row to send, id 0: none */
     struct index_intent intent;
     bool has_intent;
-    bool prepare;                 /* the node must be sent here but has no FROZEN bytes yet: fetch and freeze a copy */
-    char conflict_id[ULID_SIZE];  /* the key is a conflict's */
+    bool prepare; /* the node must be sent here but has no FROZEN bytes yet: fetch and freeze a copy */
+    char conflict_id[ULID_SIZE]; /* the key is a conflict's */
 };
 int view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, const char *key,
                struct key_view *out, struct err *err) MUST_CHECK;
-int view_apply(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *view,
-               const struct sync_effect *effect, const struct object_attrs *attrs, struct drop_list *drop,
+int view_apply(struct volume_service *service, struct index_tx *tx, const char *key,
+               struct key_view *view, const struct sync_effect *effect,
+               const struct object_attrs *attrs, struct drop_list *drop,
                struct err *err) MUST_CHECK;
 
 /* The bytes of a node become a conflict's: pinned, detached from the node, queued for .holdfast/conflicts/. `reason` is
  * "conflict", "deleted" or "torn". */
-int view_keep_loser(struct volume_service *service, struct index_tx *tx, const struct index_node *node,
-                    const struct index_content *content, const char *reason, const struct sync_have *theirs,
-                    struct err *err) MUST_CHECK;
+int view_keep_loser(struct volume_service *service, struct index_tx *tx,
+                    const struct index_node *node, const struct index_content *content,
+                    const char *reason, const struct sync_have *theirs, struct err *err) MUST_CHECK;
 
 /* sync.c */
 int sync_engine_open(struct volume_service *service, struct err *err) MUST_CHECK;
@@ -219,8 +234,10 @@ void sync_progressed(struct volume_service *service);
 /* Attempts that a LOOK did not find landed and that may land within 20 minutes. In memory only: without them nothing is lost
  * on a store that honours conditions, a late request of ours only shows as a foreign one. */
 #define SYNC_LATE_PER_KEY 8u
-void sync_late_add(struct volume_service *service, const char *key, const struct sync_attempt *attempt);
-size_t sync_late_of(struct volume_service *service, const char *key, struct sync_attempt out[SYNC_LATE_PER_KEY]);
+void sync_late_add(struct volume_service *service, const char *key,
+                   const struct sync_attempt *attempt);
+size_t sync_late_of(struct volume_service *service, const char *key,
+                    struct sync_attempt out[SYNC_LATE_PER_KEY]);
 bool sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_ns);
 
 /* step.c: works on one key until it is settled or has to wait. */
@@ -230,14 +247,15 @@ void step_key(struct volume_service *service, int64_t volume, const char *key);
 int lease_keeper_open(struct volume_service *service, struct err *err) MUST_CHECK;
 int lease_keeper_start(struct volume_service *service, struct err *err) MUST_CHECK;
 void lease_keeper_close(struct volume_service *service);
-bool lease_keeper_held(struct volume_service *service, const struct index_volume *volume, uint64_t *epoch);
+bool lease_keeper_held(struct volume_service *service, const struct index_volume *volume,
+                       uint64_t *epoch);
 
 /* events.c */
 int event_queue_open(struct volume_service *service, struct err *err) MUST_CHECK;
 int event_queue_start(struct volume_service *service, struct err *err) MUST_CHECK;
 void event_queue_close(struct volume_service *service);
-void event_emit(struct volume_service *service, enum volume_event_kind kind, const struct index_node *node,
-                int64_t connection);
+void event_emit(struct volume_service *service, enum volume_event_kind kind,
+                const struct index_node *node, int64_t connection);
 
 /* recover.c */
 int recover_state(struct volume_service *service, struct err *err) MUST_CHECK;

@@ -93,7 +93,8 @@ evacuate_tx(struct index_tx *tx, void *arg, struct err *err)
     char home[LIMIT_KEY + 1];
     if (index_node_get(tx, step->decision.node, &owner, err) != 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    if (key_of_node(tx, &owner, home, err) != 0 || key_want_sync(tx, step->volume, home, 0, err) != 0)
+    if (key_of_node(tx, &owner, home, err) != 0 ||
+        key_want_sync(tx, step->volume, home, 0, err) != 0)
         return -1;
     return postpone_tx(tx, arg, err);
 }
@@ -109,9 +110,9 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
     struct sync_attempt sent = step->kv.view.attempt;
     sync_judge(&step->kv.view, &step->answer, &step->effect);
     if (step->error[0] != '\0')
-        snprintf(step->kv.intent.last_error, sizeof(step->kv.intent.last_error), "%s", step->error);
-    if (view_apply(step->service, tx, step->key, &step->kv, &step->effect, step->has_attrs ? &step->attrs : NULL,
-                   &step->drop, err) != 0)
+        text_set(step->kv.intent.last_error, step->error);
+    if (view_apply(step->service, tx, step->key, &step->kv, &step->effect,
+                   step->has_attrs ? &step->attrs : NULL, &step->drop, err) != 0)
         return -1;
     if ((step->effect.bits & SYNC_KEEP_LOSER) != 0)
         step->lost_node = step->effect.node;
@@ -122,7 +123,7 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_intent row;
     if (index_intent_get(tx, step->key, &row, err) != 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    snprintf(row.last_error, sizeof(row.last_error), "%s", step->error);
+    text_set(row.last_error, step->error);
     return index_intent_put(tx, &row, err);
 }
 
@@ -135,7 +136,8 @@ effect_tx(struct index_tx *tx, void *arg, struct err *err)
         return step->decision.action != planned ? 0 : -1;
     if ((step->decision.effect.bits & SYNC_KEEP_LOSER) != 0)
         step->lost_node = step->decision.effect.node;
-    return view_apply(step->service, tx, step->key, &step->kv, &step->decision.effect, NULL, &step->drop, err);
+    return view_apply(step->service, tx, step->key, &step->kv, &step->decision.effect, NULL,
+                      &step->drop, err);
 }
 
 static int
@@ -145,21 +147,22 @@ commit_step(struct step *step, index_fn *fn, struct err *err)
     if (rc == 0)
         drop_run(step->service, &step->drop);
     free(step->drop.number);
-    step->drop = (struct drop_list){0};
+    step->drop = (struct drop_list){ 0 };
     return rc;
 }
 
 /* ---- looking ---- */
 
 static void
-answer_from(struct step *step, int rc, enum store_outcome outcome, const char *etag, const struct err *why)
+answer_from(struct step *step, int rc, enum store_outcome outcome, const char *etag,
+            const struct err *why)
 {
-    step->answer = (struct sync_answer){.result = SYNC_RESULT_UNKNOWN};
+    step->answer = (struct sync_answer){ .result = SYNC_RESULT_UNKNOWN };
     step->has_attrs = false;
     step->error[0] = '\0';
     if (rc == 0) {
         step->answer.result = SYNC_RESULT_DONE;
-        snprintf(step->answer.etag, sizeof(step->answer.etag), "%s", etag);
+        text_set(step->answer.etag, etag);
         return;
     }
     if (outcome == STORE_REFUSED)
@@ -167,7 +170,8 @@ answer_from(struct step *step, int rc, enum store_outcome outcome, const char *e
     else if (outcome == STORE_NOT_DONE)
         step->answer.result = SYNC_RESULT_NOT_DONE;
     if (outcome != STORE_REFUSED)
-        snprintf(step->error, sizeof(step->error), "%.*s", (int)sizeof(step->error) - 1, why->msg);
+        (void)snprintf(step->error, sizeof(step->error), "%.*s", (int)sizeof(step->error) - 1,
+                       why->msg);
 }
 
 /* HEAD; 1 when the store could not be asked. */
@@ -179,7 +183,7 @@ look(struct step *step, struct err *err)
     int rc = store_head(step->service->store, step->key, 0, &object, err);
     bool absent = rc != 0 && err->code == ERR_NOT_FOUND;
     service_store_seen(step->service, rc == 0 || absent ? NULL : err);
-    step->answer = (struct sync_answer){.result = SYNC_RESULT_SEEN};
+    step->answer = (struct sync_answer){ .result = SYNC_RESULT_SEEN };
     step->has_attrs = rc == 0;
     step->error[0] = '\0';
     if (rc == 0)
@@ -192,7 +196,7 @@ static int
 backoff_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct step *step = arg;
-    struct sync_effect effect = {.bits = SYNC_BACK_OFF};
+    struct sync_effect effect = { .bits = SYNC_BACK_OFF };
     if (view_build(step->service, tx, step->volume, step->key, &step->kv, err) != 0)
         return -1;
     if (view_apply(step->service, tx, step->key, &step->kv, &effect, NULL, &step->drop, err) != 0)
@@ -200,14 +204,15 @@ backoff_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_intent row;
     if (index_intent_get(tx, step->key, &row, err) != 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    snprintf(row.last_error, sizeof(row.last_error), "%s", step->error);
+    text_set(row.last_error, step->error);
     return index_intent_put(tx, &row, err);
 }
 
 static int
 give_up_for_now(struct step *step, const struct err *why, struct err *err)
 {
-    snprintf(step->error, sizeof(step->error), "%.*s", (int)sizeof(step->error) - 1, why->msg);
+    (void)snprintf(step->error, sizeof(step->error), "%.*s", (int)sizeof(step->error) - 1,
+                   why->msg);
     step->done = true;
     return commit_step(step, backoff_tx, err);
 }
@@ -231,16 +236,19 @@ begin_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_intent row;
     if (decide_tx(tx, step, err) != 0)
         return -1;
-    if (step->decision.action != planned.action || strcmp(step->decision.cond_etag, planned.cond_etag) != 0)
+    if (step->decision.action != planned.action ||
+        strcmp(step->decision.cond_etag, planned.cond_etag) != 0)
         return err_set(err, ERR_AGAIN, "the key's state moved");
     row = step->kv.intent;
     sync_begin(&step->kv.view, &step->decision, step->kv.content.id, &row.attempt);
     step->kv.view.attempt = row.attempt;
     if (planned.action == SYNC_PUT) {
-        if (object_meta_make(&step->kv.node, &step->kv.content, step->kv.view.rules.epoch, step->meta, err) != 0)
+        if (object_meta_make(&step->kv.node, &step->kv.content, step->kv.view.rules.epoch,
+                             step->meta, err) != 0)
             return -1;
         struct index_node node;
-        if (step->kv.conflict_id[0] == '\0' && (step->kv.node.flags & INDEX_NODE_ATTRS_DIRTY) != 0) {
+        if (step->kv.conflict_id[0] == '\0' &&
+            (step->kv.node.flags & INDEX_NODE_ATTRS_DIRTY) != 0) {
             /* This request carries them; if it does not land, the content is still unsynced and the next one does. */
             if (index_node_get(tx, step->kv.node.id, &node, err) != 0)
                 return -1;
@@ -255,10 +263,10 @@ begin_tx(struct index_tx *tx, void *arg, struct err *err)
 static int
 send_put(struct step *step, struct cache_file *file, struct err *err)
 {
-    struct store_put_result result = {.outcome = STORE_NOT_DONE};
+    struct store_put_result result = { .outcome = STORE_NOT_DONE };
     const struct index_content *content = &step->kv.content;
     uint8_t sha[SHA256_SIZE], md[MD5_SIZE];
-    struct store_put put = {.key = step->key, .meta = step->meta};
+    struct store_put put = { .key = step->key, .meta = step->meta };
     put.body.size = content->size;
     put.body.fd = -1;
     if (file != NULL)
@@ -272,15 +280,17 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
     if (step->decision.cond_absent)
         put.cond.kind = STORE_COND_ABSENT;
     else if (step->decision.cond_etag[0] != '\0')
-        put.cond = (struct store_cond){.kind = STORE_COND_MATCH, .etag = step->decision.cond_etag};
+        put.cond =
+            (struct store_cond){ .kind = STORE_COND_MATCH, .etag = step->decision.cond_etag };
     if (step->decision.checked)
         put.cond.kind = STORE_COND_NONE;
     struct err why = ERR_INIT;
     int rc = store_put(step->service->store, &put, &result, &why);
     answer_from(step, rc, rc == 0 ? STORE_DONE : result.outcome, result.etag, &why);
     service_store_seen(step->service, rc == 0 || result.outcome == STORE_REFUSED ? NULL : &why);
-    log_debug(sync, "put key=%s size=%llu outcome=%d%s%s", step->key, (unsigned long long)content->size,
-              (int)step->answer.result, rc == 0 ? "" : " why=", rc == 0 ? "" : why.msg);
+    log_debug(sync, "put key=%s size=%llu outcome=%d%s%s", step->key,
+              (unsigned long long)content->size, (int)step->answer.result,
+              rc == 0 ? "" : " why=", rc == 0 ? "" : why.msg);
     return commit_step(step, judge_tx, err);
 }
 
@@ -294,8 +304,9 @@ check_first(struct step *step, bool *go, struct err *err)
     if (look(step, &why) != 0)
         return give_up_for_now(step, &why, err);
     const struct observed *seen = &step->answer.seen;
-    bool as_wanted = decision->cond_absent ? !seen->present
-                                           : seen->present && strcmp(seen->etag, decision->cond_etag) == 0;
+    bool as_wanted = decision->cond_absent
+                         ? !seen->present
+                         : seen->present && strcmp(seen->etag, decision->cond_etag) == 0;
     if (as_wanted) {
         *go = true;
         return 0;
@@ -369,8 +380,9 @@ do_delete(struct step *step, struct err *err)
         *err = local;
         return -1;
     }
-    struct store_delete req = {.key = step->key,
-                               .if_match = step->decision.checked ? NULL : step->decision.cond_etag};
+    struct store_delete req = { .key = step->key,
+                                .if_match =
+                                    step->decision.checked ? NULL : step->decision.cond_etag };
     int rc = store_delete(step->service->store, &req, &outcome, &local);
     if (rc != 0 && local.code == ERR_NOT_FOUND) {
         rc = 0; /* it is gone: all that was wanted */
@@ -393,8 +405,8 @@ hash_tx(struct index_tx *tx, void *arg, struct err *err)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
     if (row.state != step->kv.content.state || strcmp(row.version, step->kv.content.version) != 0)
         return 0; /* written again meanwhile */
-    snprintf(row.sha256, sizeof(row.sha256), "%s", step->sha256);
-    snprintf(row.md5, sizeof(row.md5), "%s", step->md5);
+    text_set(row.sha256, step->sha256);
+    text_set(row.md5, step->md5);
     return index_content_update(tx, &row, err);
 }
 
@@ -418,7 +430,7 @@ static int
 fetch_node(struct step *step, int64_t node, struct err *why)
 {
     struct volume_service *service = step->service;
-    struct volume_ctx ctx = {.actor = "sync"};
+    struct volume_ctx ctx = { .actor = "sync" };
     struct volume_attr attr;
     if (volume_getattr(service, &ctx, node, &attr, why) != 0)
         return -1;
@@ -467,9 +479,9 @@ prepare_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_content row = kv->content;
     row.state = CONTENT_FROZEN;
     row.flags |= CONTENT_ACKED;
-    snprintf(row.base_version, sizeof(row.base_version), "%s", kv->node.version);
-    snprintf(row.base_etag, sizeof(row.base_etag), "%s", kv->node.etag);
-    snprintf(row.actor, sizeof(row.actor), "sync");
+    text_set(row.base_version, kv->node.version);
+    text_set(row.base_etag, kv->node.etag);
+    (void)snprintf(row.actor, sizeof(row.actor), "sync");
     if (ulid_new(row.version, err) != 0)
         return -1;
     cache_pin(step->service->cache, row.id);
@@ -478,7 +490,8 @@ prepare_tx(struct index_tx *tx, void *arg, struct err *err)
 
 /* Open programs hold the same content file: their idea of its state follows. */
 static void
-refresh_inode(struct volume_service *service, int64_t node, int64_t content, enum content_state state)
+refresh_inode(struct volume_service *service, int64_t node, int64_t content,
+              enum content_state state)
 {
     struct inode *inode = inode_find(&service->inodes, node);
     if (inode == NULL)
@@ -519,7 +532,8 @@ park_read_tx(struct index_tx *tx, void *arg, struct err *err)
     char id[ULID_SIZE];
     if (index_node_get(tx, step->decision.node, &owner, err) != 0 || ulid_new(id, err) != 0)
         return -1;
-    snprintf(step->park_key, sizeof(step->park_key), PARK_PREFIX "%s/%s", step->kv.volume.name, id);
+    (void)snprintf(step->park_key, sizeof(step->park_key), PARK_PREFIX "%s/%s",
+                   step->kv.volume.name, id);
     return 0;
 }
 
@@ -532,19 +546,20 @@ park_done_tx(struct index_tx *tx, void *arg, struct err *err)
     if (decide_tx(tx, step, err) != 0)
         return -1;
     if (step->decision.action != SYNC_PARK ||
-        index_node_get(tx, step->decision.node, &owner, err) != 0 || strcmp(owner.key, step->key) != 0)
+        index_node_get(tx, step->decision.node, &owner, err) != 0 ||
+        strcmp(owner.key, step->key) != 0)
         return 0;
     if (index_key_get(tx, step->key, &row, err) != 0)
         return -1;
     struct index_key parked = row;
-    snprintf(parked.key, sizeof(parked.key), "%s", step->park_key);
-    snprintf(parked.etag, sizeof(parked.etag), "%s", step->park_etag);
+    text_set(parked.key, step->park_key);
+    text_set(parked.etag, step->park_etag);
     parked.owner = owner.id;
     parked.discard = false;
     row.owner = 0;
     row.discard = true;
-    snprintf(owner.key, sizeof(owner.key), "%s", step->park_key);
-    snprintf(owner.etag, sizeof(owner.etag), "%s", step->park_etag);
+    text_set(owner.key, step->park_key);
+    text_set(owner.etag, step->park_etag);
     if (index_key_put(tx, &parked, err) != 0 || index_key_put(tx, &row, err) != 0 ||
         index_node_update(tx, &owner, err) != 0)
         return -1;
@@ -557,8 +572,10 @@ park_done_tx(struct index_tx *tx, void *arg, struct err *err)
 static int
 do_park(struct step *step, struct err *err)
 {
-    struct store_copy copy = {.from = step->key, .from_if_match = step->kv.view.have.etag, .to = step->park_key};
-    struct store_put_result result = {.outcome = STORE_NOT_DONE};
+    struct store_copy copy = { .from = step->key,
+                               .from_if_match = step->kv.view.have.etag,
+                               .to = step->park_key };
+    struct store_put_result result = { .outcome = STORE_NOT_DONE };
     struct err why = ERR_INIT;
     if (index_read(step->service->index, park_read_tx, step, err) != 0)
         return -1;
@@ -568,7 +585,7 @@ do_park(struct step *step, struct err *err)
         service_store_seen(step->service, &why);
         return give_up_for_now(step, &why, err);
     }
-    snprintf(step->park_etag, sizeof(step->park_etag), "%s", result.etag);
+    text_set(step->park_etag, result.etag);
     return commit_step(step, park_done_tx, err);
 }
 
@@ -606,7 +623,8 @@ take_step(struct step *step, struct err *err)
     case SYNC_IDLE:
         return commit_step(step, finish_tx, err);
     case SYNC_WAIT:
-        return idle_for_now(step) ? commit_step(step, finish_tx, err) : wait_a_bit(step, postpone_tx, err);
+        return idle_for_now(step) ? commit_step(step, finish_tx, err)
+                                  : wait_a_bit(step, postpone_tx, err);
     case SYNC_LOOK:
         return do_look(step, err);
     case SYNC_HASH:

@@ -68,7 +68,7 @@ mark_busy_locked(struct sync_engine *engine, const char *key)
     struct work *mark = calloc(1, sizeof(*mark));
     if (mark == NULL)
         return false;
-    snprintf(mark->key, sizeof(mark->key), "%s", key);
+    text_set(mark->key, key);
     mark->next = engine->busy[busy_slot(key)];
     engine->busy[busy_slot(key)] = mark;
     return true;
@@ -106,14 +106,15 @@ sync_late_add(struct volume_service *service, const char *key, const struct sync
     struct late *late = kept < LATE_MAX ? calloc(1, sizeof(*late)) : NULL;
     if (late == NULL)
         return;
-    snprintf(late->key, sizeof(late->key), "%s", key);
+    text_set(late->key, key);
     late->attempt = *attempt;
     late->until_ns = now + LATE_LIFE;
     engine->late[engine->late_count++] = late;
 }
 
 size_t
-sync_late_of(struct volume_service *service, const char *key, struct sync_attempt out[SYNC_LATE_PER_KEY])
+sync_late_of(struct volume_service *service, const char *key,
+             struct sync_attempt out[SYNC_LATE_PER_KEY])
 {
     struct sync_engine *engine = service->sync;
     scope_unlock pthread_mutex_t *held = scope_lock(&engine->lock);
@@ -185,7 +186,7 @@ take_due(void *arg, const struct index_intent *row, struct err *err)
         return err_nomem(err);
     }
     work->volume = row->volume;
-    snprintf(work->key, sizeof(work->key), "%s", row->key);
+    text_set(work->key, row->key);
     if (engine->tail == NULL)
         engine->head = work;
     else
@@ -208,7 +209,7 @@ due_tx(struct index_tx *tx, void *arg, struct err *err)
 static void
 sleep_until_kick(struct sync_engine *engine, int64_t until_mono)
 {
-    struct timespec until = {.tv_sec = until_mono / NS_PER_S, .tv_nsec = until_mono % NS_PER_S};
+    struct timespec until = { .tv_sec = until_mono / NS_PER_S, .tv_nsec = until_mono % NS_PER_S };
     while (!engine->kicked && !engine->stopping)
         if (pthread_cond_timedwait(&engine->wake, &engine->lock, &until) == ETIMEDOUT)
             break;
@@ -225,7 +226,7 @@ dispatcher_main(void *arg)
     while (!engine->stopping) {
         engine->kicked = false;
         pthread_mutex_unlock(&engine->lock);
-        struct due_call call = {.engine = engine, .now = clock_wall_ns()};
+        struct due_call call = { .engine = engine, .now = clock_wall_ns() };
         if (index_read(engine->service->index, due_tx, &call, &err) != 0)
             log_warn(sync, "cannot read the work items: %s", err.msg);
         int64_t wait = call.next == 0 ? 5 * NS_PER_S : call.next - call.now;
@@ -272,7 +273,7 @@ sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_ns)
 {
     struct sync_engine *engine = service->sync;
     scope_unlock pthread_mutex_t *held = scope_lock(&engine->lock);
-    struct timespec until = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
+    struct timespec until = { .tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S };
     while (engine->progress_count == seen && !engine->stopping)
         if (pthread_cond_timedwait(&engine->progress, &engine->lock, &until) == ETIMEDOUT)
             return false;

@@ -41,9 +41,10 @@ read_child(struct index_tx *tx, void *arg, struct err *err)
 
 /* A folder whose bucket side was never seen is listed before anybody may say "not there" (INV-9). */
 static int
-ensure_listed(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir, struct err *err)
+ensure_listed(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+              struct err *err)
 {
-    struct node_call call = {.id = dir};
+    struct node_call call = { .id = dir };
     if (index_read(service->index, read_node, &call, err) != 0)
         return -1;
     if (call.node.kind != INDEX_DIR)
@@ -60,7 +61,8 @@ ensure_listed(struct volume_service *service, const struct volume_ctx *ctx, int6
 
 /* An object that only a listing showed: its mode, times and kind come from a HEAD. */
 static int
-ensure_complete(struct volume_service *service, const struct volume_ctx *ctx, struct node_call *call, struct err *err)
+ensure_complete(struct volume_service *service, const struct volume_ctx *ctx,
+                struct node_call *call, struct err *err)
 {
     if ((call->node.flags & INDEX_NODE_META_UNKNOWN) == 0)
         return 0;
@@ -73,11 +75,12 @@ ensure_complete(struct volume_service *service, const struct volume_ctx *ctx, st
 }
 
 int
-volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, struct volume_attr *out,
-               struct err *err)
+volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+               struct volume_attr *out, struct err *err)
 {
-    struct node_call call = {.id = node};
-    if (index_read(service->index, read_node, &call, err) != 0 || ensure_complete(service, ctx, &call, err) != 0)
+    struct node_call call = { .id = node };
+    if (index_read(service->index, read_node, &call, err) != 0 ||
+        ensure_complete(service, ctx, &call, err) != 0)
         return -1;
     *out = call.attr;
     attr_live(service, out);
@@ -85,12 +88,12 @@ volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int
 }
 
 int
-volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent, const char *name,
-              size_t len, struct volume_attr *out, struct err *err)
+volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent,
+              const char *name, size_t len, struct volume_attr *out, struct err *err)
 {
     if (path_check_name(name, len, err) != 0)
         return -1;
-    struct node_call call = {.id = parent, .name = name, .len = len};
+    struct node_call call = { .id = parent, .name = name, .len = len };
     struct err local = ERR_INIT;
     if (index_read(service->index, read_child, &call, &local) != 0) {
         if (local.code != ERR_NOT_FOUND) {
@@ -100,7 +103,8 @@ volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int6
         if (ensure_listed(service, ctx, parent, err) != 0 ||
             index_read(service->index, read_child, &call, err) != 0)
             return -1;
-    } else if (call.dir.listed_ns != 0 && clock_wall_ns() - call.dir.listed_ns > service->list_ttl_ns) {
+    } else if (call.dir.listed_ns != 0 &&
+               clock_wall_ns() - call.dir.listed_ns > service->list_ttl_ns) {
         bucket_refresh_dir(service, parent);
     }
     if (ensure_complete(service, ctx, &call, err) != 0)
@@ -127,12 +131,12 @@ read_root(struct index_tx *tx, void *arg, struct err *err)
 }
 
 int
-volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume, const char *path,
-               struct volume_attr *out, struct err *err)
+volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+               const char *path, struct volume_attr *out, struct err *err)
 {
     if (path_check(path, strlen(path), err) != 0)
         return -1;
-    struct root_call root = {.volume = volume};
+    struct root_call root = { .volume = volume };
     if (index_read(service->index, read_root, &root, err) != 0 ||
         volume_getattr(service, ctx, root.root, out, err) != 0)
         return -1;
@@ -168,20 +172,21 @@ read_path(struct index_tx *tx, void *arg, struct err *err)
 int
 volume_path(struct volume_service *service, int64_t node, char *out, size_t size, struct err *err)
 {
-    struct path_call call = {.node = node, .out = out, .size = size};
+    struct path_call call = { .node = node, .out = out, .size = size };
     return index_read(service->index, read_path, &call, err);
 }
 
 int
-volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, char *out, size_t size,
-                struct err *err)
+volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                char *out, size_t size, struct err *err)
 {
-    struct node_call call = {.id = node};
-    if (index_read(service->index, read_node, &call, err) != 0 || ensure_complete(service, ctx, &call, err) != 0)
+    struct node_call call = { .id = node };
+    if (index_read(service->index, read_node, &call, err) != 0 ||
+        ensure_complete(service, ctx, &call, err) != 0)
         return -1;
     if (call.node.kind != INDEX_SYMLINK)
         return err_set(err, ERR_INVAL, "not a symbolic link");
-    snprintf(out, size, "%s", call.node.target);
+    text_copy(out, size, call.node.target);
     return 0;
 }
 
@@ -225,7 +230,8 @@ list_rows(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-complete_row(struct volume_service *service, const struct volume_ctx *ctx, struct list_row *row, struct err *err)
+complete_row(struct volume_service *service, const struct volume_ctx *ctx, struct list_row *row,
+             struct err *err)
 {
     if (!row->incomplete)
         return 0;
@@ -246,8 +252,8 @@ complete_row(struct volume_service *service, const struct volume_ctx *ctx, struc
 #define LIST_BATCH 256u
 
 int
-volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir, int64_t after, unsigned limit,
-            volume_entry_fn *fn, void *arg, struct err *err)
+volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+            int64_t after, unsigned limit, volume_entry_fn *fn, void *arg, struct err *err)
 {
     if (ensure_listed(service, ctx, dir, err) != 0)
         return -1;
@@ -257,7 +263,7 @@ volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_
     unsigned given = 0;
     while (given < limit) {
         unsigned want = limit - given < LIST_BATCH ? limit - given : LIST_BATCH;
-        struct list_call call = {.dir = dir, .after = after, .limit = want, .row = rows};
+        struct list_call call = { .dir = dir, .after = after, .limit = want, .row = rows };
         if (index_read(service->index, list_rows, &call, err) != 0)
             return -1;
         for (size_t i = 0; i < call.count; i++) {
@@ -268,8 +274,10 @@ volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_
             if (row->name_len == 0)
                 continue;
             attr_live(service, &row->attr);
-            struct volume_entry entry = {
-                .name = row->name, .name_len = row->name_len, .cookie = row->attr.node, .attr = row->attr};
+            struct volume_entry entry = { .name = row->name,
+                                          .name_len = row->name_len,
+                                          .cookie = row->attr.node,
+                                          .attr = row->attr };
             entry.cookie = after;
             int rc = fn(arg, &entry, err);
             if (rc != 0)

@@ -25,9 +25,9 @@ not_found_is_fine(const struct err *local, struct err *err)
 static void
 want_content(struct sync_want *want, const struct index_content *content)
 {
-    snprintf(want->version, sizeof(want->version), "%s", content->version);
-    snprintf(want->md5, sizeof(want->md5), "%s", content->md5);
-    snprintf(want->sha256, sizeof(want->sha256), "%s", content->sha256);
+    text_set(want->version, content->version);
+    text_set(want->md5, content->md5);
+    text_set(want->sha256, content->sha256);
     want->size = content->size;
 }
 
@@ -40,9 +40,9 @@ want_node(struct index_tx *tx, const char *key, struct key_view *kv, struct err 
     want->present = true;
     want->node = node->id;
     want->at_this_key = node->key[0] != '\0' && strcmp(node->key, key) == 0;
-    snprintf(want->version, sizeof(want->version), "%s", node->version);
-    snprintf(want->base_etag, sizeof(want->base_etag), "%s", node->etag);
-    snprintf(want->base_version, sizeof(want->base_version), "%s", node->version);
+    text_set(want->version, node->version);
+    text_set(want->base_etag, node->etag);
+    text_set(want->base_version, node->version);
     want->size = node->size;
     want->bytes_local = node->kind != INDEX_FILE;
     bool staged = false;
@@ -55,10 +55,11 @@ want_node(struct index_tx *tx, const char *key, struct key_view *kv, struct err 
             staged = content_frozen_of(tx, node->id, &kv->content, &missing) == 0;
             if (!staged && not_found_is_fine(&missing, err) != 0)
                 return -1;
-        } else if (kv->content.state == CONTENT_CLEAN && (kv->content.flags & CONTENT_COMPLETE) != 0) {
+        } else if (kv->content.state == CONTENT_CLEAN &&
+                   (kv->content.flags & CONTENT_COMPLETE) != 0) {
             want->bytes_local = true;
-            snprintf(want->md5, sizeof(want->md5), "%s", kv->content.md5);
-            snprintf(want->sha256, sizeof(want->sha256), "%s", kv->content.sha256);
+            text_set(want->md5, kv->content.md5);
+            text_set(want->sha256, kv->content.sha256);
         }
     }
     if (staged) {
@@ -83,13 +84,13 @@ want_conflict(struct index_tx *tx, const char *key, struct key_view *kv, struct 
     const char *id = strrchr(key, '/') + 1;
     if (index_conflict_get(tx, id, &conflict, &missing) != 0)
         return not_found_is_fine(&missing, err);
-    snprintf(kv->conflict_id, sizeof(kv->conflict_id), "%s", id);
+    text_set(kv->conflict_id, id);
     want->present = true;
     want->bytes_local = true;
     if (conflict.synced || conflict.content == 0) {
         want->node = kv->view.have.owner;
         want->at_this_key = true;
-        snprintf(want->base_etag, sizeof(want->base_etag), "%s", kv->view.have.etag);
+        text_set(want->base_etag, kv->view.have.etag);
         return 0;
     }
     if (index_content_get(tx, conflict.content, &kv->content, err) != 0)
@@ -115,7 +116,8 @@ have_owner(struct index_tx *tx, struct key_view *kv, struct err *err)
     char home[LIMIT_KEY + 1];
     if (have->owner <= 0 || (kv->view.want.present && have->owner == kv->view.want.node))
         return 0;
-    if (index_node_get(tx, have->owner, &owner, &missing) != 0 || (owner.flags & INDEX_NODE_ORPHAN) != 0) {
+    if (index_node_get(tx, have->owner, &owner, &missing) != 0 ||
+        (owner.flags & INDEX_NODE_ORPHAN) != 0) {
         /* The owner is gone: nobody needs these bytes any more. */
         have->owner = 0;
         have->discard = true;
@@ -141,9 +143,9 @@ have_key(struct index_tx *tx, const char *key, struct key_view *kv, struct err *
     if (index_key_get(tx, key, &row, &missing) != 0)
         return not_found_is_fine(&missing, err);
     have->present = true;
-    snprintf(have->etag, sizeof(have->etag), "%s", row.etag);
-    snprintf(have->version, sizeof(have->version), "%s", row.version);
-    snprintf(have->sha256, sizeof(have->sha256), "%s", row.sha256);
+    text_set(have->etag, row.etag);
+    text_set(have->version, row.version);
+    text_set(have->sha256, row.sha256);
     have->size = row.size;
     have->owner = row.owner;
     have->discard = row.discard;
@@ -151,8 +153,8 @@ have_key(struct index_tx *tx, const char *key, struct key_view *kv, struct err *
 }
 
 int
-view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, const char *key, struct key_view *out,
-           struct err *err)
+view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, const char *key,
+           struct key_view *out, struct err *err)
 {
     struct err missing = ERR_INIT;
     memset(out, 0, sizeof(*out));
@@ -162,7 +164,7 @@ view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, 
     if (!out->has_intent) {
         if (not_found_is_fine(&missing, err) != 0)
             return -1;
-        snprintf(out->intent.key, sizeof(out->intent.key), "%s", key);
+        text_set(out->intent.key, key);
         out->intent.volume = volume;
         out->intent.since_ns = clock_wall_ns();
     }
@@ -192,15 +194,18 @@ view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, 
 /* ---- applying ---- */
 
 static int
-put_have(struct index_tx *tx, int64_t volume, const char *key, const struct sync_have *have, struct err *err)
+put_have(struct index_tx *tx, int64_t volume, const char *key, const struct sync_have *have,
+         struct err *err)
 {
-    struct index_key row = {.volume = volume, .size = have->size, .owner = have->owner, .discard = have->discard};
+    struct index_key row = {
+        .volume = volume, .size = have->size, .owner = have->owner, .discard = have->discard
+    };
     if (!have->present)
         return index_key_delete(tx, key, err);
-    snprintf(row.key, sizeof(row.key), "%s", key);
-    snprintf(row.etag, sizeof(row.etag), "%s", have->etag);
-    snprintf(row.version, sizeof(row.version), "%s", have->version);
-    snprintf(row.sha256, sizeof(row.sha256), "%s", have->sha256);
+    text_set(row.key, key);
+    text_set(row.etag, have->etag);
+    text_set(row.version, have->version);
+    text_set(row.sha256, have->sha256);
     return index_key_put(tx, &row, err);
 }
 
@@ -227,16 +232,17 @@ record_version(struct index_tx *tx, const struct key_view *kv, const struct inde
                const struct index_content *content, const struct sync_have *have, struct err *err)
 {
     struct index_version row = {
-        .volume = node->volume, .node = node->id, .size = content->size, .time_ns = clock_wall_ns()};
+        .volume = node->volume, .node = node->id, .size = content->size, .time_ns = clock_wall_ns()
+    };
     struct err ignored = ERR_INIT;
     (void)kv;
-    snprintf(row.version, sizeof(row.version), "%s", content->version);
-    snprintf(row.base_version, sizeof(row.base_version), "%s", content->base_version);
-    snprintf(row.etag, sizeof(row.etag), "%s", have->etag);
-    snprintf(row.sha256, sizeof(row.sha256), "%s", content->sha256);
-    snprintf(row.actor, sizeof(row.actor), "%s", content->actor);
-    snprintf(row.run, sizeof(row.run), "%s", content->run);
-    snprintf(row.op, sizeof(row.op), "put");
+    text_set(row.version, content->version);
+    text_set(row.base_version, content->base_version);
+    text_set(row.etag, have->etag);
+    text_set(row.sha256, content->sha256);
+    text_set(row.actor, content->actor);
+    text_set(row.run, content->run);
+    (void)snprintf(row.op, sizeof(row.op), "put");
     if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
         row.path[0] = '\0';
     return index_version_insert(tx, &row, err);
@@ -244,10 +250,10 @@ record_version(struct index_tx *tx, const struct key_view *kv, const struct inde
 
 /* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. */
 static int
-clean_content(struct index_tx *tx, struct key_view *kv, struct index_node *node, const struct sync_effect *effect,
-              struct drop_list *drop, struct err *err)
+clean_content(struct index_tx *tx, struct key_view *kv, struct index_node *node,
+              const struct sync_effect *effect, struct drop_list *drop, struct err *err)
 {
-    struct find_version find = {.version = effect->version};
+    struct find_version find = { .version = effect->version };
     if (index_content_of_node(tx, node->id, match_version, &find, err) != 0)
         return -1;
     if (!find.found)
@@ -256,7 +262,7 @@ clean_content(struct index_tx *tx, struct key_view *kv, struct index_node *node,
         return -1;
     if (node->kind == INDEX_FILE && node->content == find.row.id) {
         find.row.state = CONTENT_CLEAN;
-        snprintf(find.row.etag, sizeof(find.row.etag), "%s", effect->have.etag);
+        text_set(find.row.etag, effect->have.etag);
         if (index_content_update(tx, &find.row, err) != 0)
             return -1;
         return node_drop_contents(tx, node->id, find.row.id, drop, err);
@@ -269,14 +275,14 @@ clean_content(struct index_tx *tx, struct key_view *kv, struct index_node *node,
 }
 
 static int
-place_node(struct index_tx *tx, const char *key, struct index_node *node, const struct sync_effect *effect,
-           struct err *err)
+place_node(struct index_tx *tx, const char *key, struct index_node *node,
+           const struct sync_effect *effect, struct err *err)
 {
     char old[LIMIT_KEY + 1];
-    snprintf(old, sizeof(old), "%s", node->key);
-    snprintf(node->key, sizeof(node->key), "%s", key);
-    snprintf(node->version, sizeof(node->version), "%s", effect->version);
-    snprintf(node->etag, sizeof(node->etag), "%s", effect->have.etag);
+    text_set(old, node->key);
+    text_set(node->key, key);
+    text_set(node->version, effect->version);
+    text_set(node->etag, effect->have.etag);
     if (index_node_update(tx, node, err) != 0)
         return -1;
     return strcmp(old, key) == 0 ? 0 : key_discard(tx, node->volume, old, err);
@@ -299,8 +305,9 @@ synced_conflict(struct index_tx *tx, struct key_view *kv, struct drop_list *drop
 }
 
 static int
-apply_synced(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
-             const struct sync_effect *effect, struct drop_list *drop, struct err *err)
+apply_synced(struct volume_service *service, struct index_tx *tx, const char *key,
+             struct key_view *kv, const struct sync_effect *effect, struct drop_list *drop,
+             struct err *err)
 {
     struct index_node node;
     struct err missing = ERR_INIT;
@@ -355,10 +362,12 @@ match_loser(void *arg, const struct index_content *row, struct err *err)
 
 int
 view_keep_loser(struct volume_service *service, struct index_tx *tx, const struct index_node *node,
-                const struct index_content *content, const char *reason, const struct sync_have *theirs,
-                struct err *err)
+                const struct index_content *content, const char *reason,
+                const struct sync_have *theirs, struct err *err)
 {
-    struct index_conflict row = {.volume = node->volume, .node = node->id, .content = content->id};
+    struct index_conflict row = { .volume = node->volume,
+                                  .node = node->id,
+                                  .content = content->id };
     struct index_volume volume;
     struct index_content mine = *content;
     char key[LIMIT_KEY + 1];
@@ -366,23 +375,23 @@ view_keep_loser(struct volume_service *service, struct index_tx *tx, const struc
     if (ulid_new(row.id, err) != 0 || index_volume_get(tx, node->volume, &volume, err) != 0)
         return -1;
     if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
-        snprintf(row.path, sizeof(row.path), "%.*s", (int)sizeof(row.path) - 1, node->name);
-    snprintf(row.reason, sizeof(row.reason), "%s", reason);
-    snprintf(row.base_version, sizeof(row.base_version), "%s", content->base_version);
-    snprintf(row.mine_version, sizeof(row.mine_version), "%s", content->version);
-    snprintf(row.theirs_version, sizeof(row.theirs_version), "%s", theirs->version);
-    snprintf(row.theirs_etag, sizeof(row.theirs_etag), "%s", theirs->etag);
-    snprintf(row.actor, sizeof(row.actor), "%s", content->actor);
-    snprintf(row.run, sizeof(row.run), "%s", content->run);
+        (void)snprintf(row.path, sizeof(row.path), "%.*s", (int)sizeof(row.path) - 1, node->name);
+    text_set(row.reason, reason);
+    text_set(row.base_version, content->base_version);
+    text_set(row.mine_version, content->version);
+    text_set(row.theirs_version, theirs->version);
+    text_set(row.theirs_etag, theirs->etag);
+    text_set(row.actor, content->actor);
+    text_set(row.run, content->run);
     row.time_ns = clock_wall_ns();
     mine.node = 0;
     mine.state = CONTENT_FROZEN;
     mine.flags |= CONTENT_PINNED;
     if (mine.version[0] == '\0' && ulid_new(mine.version, err) != 0)
         return -1;
-    snprintf(row.mine_version, sizeof(row.mine_version), "%s", mine.version);
+    text_set(row.mine_version, mine.version);
     cache_pin(service->cache, mine.id);
-    snprintf(key, sizeof(key), CONFLICT_PREFIX "%s/%s", volume.name, row.id);
+    (void)snprintf(key, sizeof(key), CONFLICT_PREFIX "%s/%s", volume.name, row.id);
     if (index_content_update(tx, &mine, err) != 0 || index_conflict_put(tx, &row, err) != 0)
         return -1;
     event_emit(service, VOLUME_EVENT_CONFLICT, node, 0);
@@ -394,7 +403,7 @@ apply_loser(struct volume_service *service, struct index_tx *tx, struct key_view
             const struct sync_effect *effect, struct err *err)
 {
     struct index_node node;
-    struct pick_loser pick = {.version = effect->version};
+    struct pick_loser pick = { .version = effect->version };
     if (index_node_get(tx, effect->node, &node, err) != 0 ||
         index_content_of_node(tx, effect->node, match_loser, &pick, err) != 0)
         return -1;
@@ -407,18 +416,19 @@ apply_loser(struct volume_service *service, struct index_tx *tx, struct key_view
             return -1;
         kv->node = node;
     }
-    return view_keep_loser(service, tx, &node, &pick.row, effect->have.present ? "conflict" : "deleted",
-                           &effect->have, err);
+    return view_keep_loser(service, tx, &node, &pick.row,
+                           effect->have.present ? "conflict" : "deleted", &effect->have, err);
 }
 
 /* ---- theirs ---- */
 
 static void
-fill_foreign(struct index_node *node, const char *key, const struct sync_have *have, const struct object_attrs *attrs)
+fill_foreign(struct index_node *node, const char *key, const struct sync_have *have,
+             const struct object_attrs *attrs)
 {
-    snprintf(node->key, sizeof(node->key), "%s", key);
-    snprintf(node->etag, sizeof(node->etag), "%s", have->etag);
-    snprintf(node->version, sizeof(node->version), "%s", have->version);
+    text_set(node->key, key);
+    text_set(node->etag, have->etag);
+    text_set(node->version, have->version);
     if (node->kind != INDEX_DIR)
         node->size = have->size;
     node->flags &= ~(unsigned)INDEX_NODE_ATTRS_DIRTY;
@@ -428,8 +438,8 @@ fill_foreign(struct index_node *node, const char *key, const struct sync_have *h
 }
 
 static int
-make_parents(struct index_tx *tx, const struct index_volume *volume, const char **rest, size_t *rest_len,
-             int64_t *parent, struct err *err)
+make_parents(struct index_tx *tx, const struct index_volume *volume, const char **rest,
+             size_t *rest_len, int64_t *parent, struct err *err)
 {
     const char *name;
     size_t len;
@@ -440,8 +450,8 @@ make_parents(struct index_tx *tx, const struct index_volume *volume, const char 
         if (path_check_name(name, len, err) != 0)
             return -1;
         if (index_node_child(tx, *parent, name, len, &dir, &missing) != 0) {
-            struct volume_ctx nobody = {.actor = "bucket"};
-            struct volume_name at = {.parent = *parent, .name = name, .len = len};
+            struct volume_ctx nobody = { .actor = "bucket" };
+            struct volume_name at = { .parent = *parent, .name = name, .len = len };
             if (not_found_is_fine(&missing, err) != 0 ||
                 node_make(tx, &nobody, &at, INDEX_DIR, S_IFDIR | 0755, &dir, err) != 0)
                 return -1;
@@ -450,34 +460,36 @@ make_parents(struct index_tx *tx, const struct index_volume *volume, const char 
                 return -1;
         }
         if (dir.kind != INDEX_DIR)
-            return err_set(err, ERR_EXISTS, "'%.*s' is a file in the bucket and a folder too", (int)len, name);
+            return err_set(err, ERR_EXISTS, "'%.*s' is a file in the bucket and a folder too",
+                           (int)len, name);
         *parent = dir.id;
     }
     return 0;
 }
 
 static int
-foreign_new(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
-            const struct sync_have *have, const struct object_attrs *attrs, struct err *err)
+foreign_new(struct volume_service *service, struct index_tx *tx, const char *key,
+            struct key_view *kv, const struct sync_have *have, const struct object_attrs *attrs,
+            struct err *err)
 {
     const char *rest = key + strlen(kv->volume.prefix);
     size_t len = strlen(rest);
     bool dir = len > 0 && rest[len - 1] == '/';
     int64_t parent;
     struct index_node node;
-    struct volume_ctx nobody = {.actor = "bucket"};
+    struct volume_ctx nobody = { .actor = "bucket" };
     struct sync_have owned = *have;
     len -= dir;
     if (make_parents(tx, &kv->volume, &rest, &len, &parent, err) != 0)
         return -1;
-    struct volume_name at = {.parent = parent, .name = rest, .len = len};
+    struct volume_name at = { .parent = parent, .name = rest, .len = len };
     struct err missing = ERR_INIT;
     bool exists = path_check_name(rest, len, err) == 0 &&
                   index_node_child(tx, parent, rest, len, &node, &missing) == 0;
     if (exists && (node.kind == INDEX_DIR) != dir)
         return err_set(err, ERR_EXISTS, "the name is a file and a folder");
-    if (!exists && node_make(tx, &nobody, &at, dir ? INDEX_DIR : INDEX_FILE, dir ? S_IFDIR | 0755 : S_IFREG | 0644,
-                             &node, err) != 0)
+    if (!exists && node_make(tx, &nobody, &at, dir ? INDEX_DIR : INDEX_FILE,
+                             dir ? S_IFDIR | 0755 : S_IFREG | 0644, &node, err) != 0)
         return -1;
     if (dir)
         node.flags |= INDEX_NODE_MARKER;
@@ -493,9 +505,9 @@ foreign_new(struct volume_service *service, struct index_tx *tx, const char *key
 }
 
 static int
-foreign_replace(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
-                const struct sync_have *have, const struct object_attrs *attrs, struct drop_list *drop,
-                struct err *err)
+foreign_replace(struct volume_service *service, struct index_tx *tx, const char *key,
+                struct key_view *kv, const struct sync_have *have, const struct object_attrs *attrs,
+                struct drop_list *drop, struct err *err)
 {
     struct index_node node;
     struct sync_have owned = *have;
@@ -524,8 +536,8 @@ foreign_replace(struct volume_service *service, struct index_tx *tx, const char 
 }
 
 static int
-foreign_gone(struct volume_service *service, struct index_tx *tx, struct key_view *kv, struct drop_list *drop,
-             struct err *err)
+foreign_gone(struct volume_service *service, struct index_tx *tx, struct key_view *kv,
+             struct drop_list *drop, struct err *err)
 {
     struct index_node node;
     bool children = false;
@@ -543,9 +555,9 @@ foreign_gone(struct volume_service *service, struct index_tx *tx, struct key_vie
 }
 
 static int
-apply_theirs(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
-             const struct sync_effect *effect, const struct object_attrs *attrs, struct drop_list *drop,
-             struct err *err)
+apply_theirs(struct volume_service *service, struct index_tx *tx, const char *key,
+             struct key_view *kv, const struct sync_effect *effect,
+             const struct object_attrs *attrs, struct drop_list *drop, struct err *err)
 {
     if (!effect->have.present)
         return kv->view.want.present ? foreign_gone(service, tx, kv, drop, err) : 0;
@@ -578,7 +590,8 @@ back_off(uint32_t tries)
 }
 
 static int
-apply_intent(struct index_tx *tx, struct key_view *kv, const struct sync_effect *effect, struct err *err)
+apply_intent(struct index_tx *tx, struct key_view *kv, const struct sync_effect *effect,
+             struct err *err)
 {
     struct index_intent row;
     struct err missing = ERR_INIT;
@@ -606,16 +619,20 @@ apply_intent(struct index_tx *tx, struct key_view *kv, const struct sync_effect 
 }
 
 int
-view_apply(struct volume_service *service, struct index_tx *tx, const char *key, struct key_view *kv,
-           const struct sync_effect *effect, const struct object_attrs *attrs, struct drop_list *drop, struct err *err)
+view_apply(struct volume_service *service, struct index_tx *tx, const char *key,
+           struct key_view *kv, const struct sync_effect *effect, const struct object_attrs *attrs,
+           struct drop_list *drop, struct err *err)
 {
-    if ((effect->bits & SYNC_SET_HAVE) != 0 && put_have(tx, kv->intent.volume, key, &effect->have, err) != 0)
+    if ((effect->bits & SYNC_SET_HAVE) != 0 &&
+        put_have(tx, kv->intent.volume, key, &effect->have, err) != 0)
         return -1;
-    if ((effect->bits & SYNC_SYNCED) != 0 && apply_synced(service, tx, key, kv, effect, drop, err) != 0)
+    if ((effect->bits & SYNC_SYNCED) != 0 &&
+        apply_synced(service, tx, key, kv, effect, drop, err) != 0)
         return -1;
     if ((effect->bits & SYNC_KEEP_LOSER) != 0 && apply_loser(service, tx, kv, effect, err) != 0)
         return -1;
-    if ((effect->bits & SYNC_TAKE_THEIRS) != 0 && apply_theirs(service, tx, key, kv, effect, attrs, drop, err) != 0)
+    if ((effect->bits & SYNC_TAKE_THEIRS) != 0 &&
+        apply_theirs(service, tx, key, kv, effect, attrs, drop, err) != 0)
         return -1;
     return apply_intent(tx, kv, effect, err);
 }

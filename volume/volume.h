@@ -26,16 +26,17 @@ struct volume_service_args {
     const char *state_dir;
     struct store *store; /* taken */
     struct cache_limits cache;
-    unsigned upload_threads;   /* 0: 8 */
-    unsigned fetch_threads;    /* 0: 8 */
-    int64_t list_ttl_ns;       /* how long a listing of a folder is believed, 0: 30 s */
-    int64_t sync_delay_ns;     /* quiet time after the last close before a file is uploaded; 0: at once */
-    bool offline_start;        /* true: start although the store is away (state must have been bound to it before) */
+    unsigned upload_threads; /* 0: 8 */
+    unsigned fetch_threads;  /* 0: 8 */
+    int64_t list_ttl_ns;     /* how long a listing of a folder is believed, 0: 30 s */
+    int64_t sync_delay_ns; /* quiet time after the last close before a file is uploaded; 0: at once */
+    bool offline_start; /* true: start although the store is away (state must have been bound to it before) */
 };
 
 /* Opens index and cache, locks the state directory (ERR_BUSY: a second daemon), probes the store, checks its identity
  * (`.holdfast/store.json`: ERR_WRONG_STORE for another or emptied store behind old state), recovers what a crash left. */
-struct volume_service *volume_service_open(const struct volume_service_args *args, struct err *err) MUST_CHECK;
+struct volume_service *volume_service_open(const struct volume_service_args *args,
+                                           struct err *err) MUST_CHECK;
 /* Starts uploads and background listing. Before it nothing is sent but what open needed. */
 int volume_service_start(struct volume_service *service, struct err *err) MUST_CHECK;
 /* Stops workers, waits for running requests at most until `deadline_ns` (mono), closes everything. NULL is fine. */
@@ -46,15 +47,15 @@ struct index *volume_service_index(struct volume_service *service);
 
 /* Who asks, for whom, and how long it may take. */
 struct volume_ctx {
-    const char *actor; /* "mount", "http", "cli", a token's label, ... ; "" allowed */
-    const char *run;   /* run id or "" */
-    uint32_t uid, gid; /* owner of what is created */
+    const char *actor;  /* "mount", "http", "cli", a token's label, ... ; "" allowed */
+    const char *run;    /* run id or "" */
+    uint32_t uid, gid;  /* owner of what is created */
     int64_t connection; /* mounts: the mount's id; else 0 */
     uint64_t unique;    /* mounts: number of the request (bit 63 cleared); 0: none */
     uint32_t slot;      /* mounts: the answer slot */
-    bool resent;        /* mounts: the kernel sent this request again: look for its recorded answer first (INV-13) */
-    bool nowait;        /* do not wait for the store: ERR_AGAIN instead */
-    bool read_only;     /* INV-14: refuse every change with ERR_READ_ONLY */
+    bool resent; /* mounts: the kernel sent this request again: look for its recorded answer first (INV-13) */
+    bool nowait;         /* do not wait for the store: ERR_AGAIN instead */
+    bool read_only;      /* INV-14: refuse every change with ERR_READ_ONLY */
     int64_t deadline_ns; /* clock_mono_ns(); 0: 30 s for store work */
 };
 
@@ -68,10 +69,10 @@ struct volume_info {
     uint64_t quota;
     int64_t history_ns;
     int64_t created_ns;
-    int64_t root; /* node */
-    uint64_t files, bytes;                    /* known to the index */
-    uint64_t unsynced_files, unsynced_bytes;  /* files whose newest bytes are not in the bucket */
-    uint64_t pending_keys;                    /* keys with work left, deletes and moves included */
+    int64_t root;                            /* node */
+    uint64_t files, bytes;                   /* known to the index */
+    uint64_t unsynced_files, unsynced_bytes; /* files whose newest bytes are not in the bucket */
+    uint64_t pending_keys;                   /* keys with work left, deletes and moves included */
     uint64_t conflicts;
 };
 typedef int volume_info_fn(void *arg, const struct volume_info *info, struct err *err);
@@ -83,15 +84,18 @@ struct volume_settings {
     int64_t history_ns; /* 0: 30 days */
 };
 /* Writes `.holdfast/volumes/<volume>.json` too. ERR_EXISTS; overlapping prefixes are ERR_INVAL naming the other volume. */
-int volume_create(struct volume_service *service, const struct volume_settings *settings, struct volume_info *out,
-                  struct err *err) MUST_CHECK;
-int volume_find(struct volume_service *service, const char *name, struct volume_info *out, struct err *err) MUST_CHECK;
-int volume_each(struct volume_service *service, volume_info_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int volume_create(struct volume_service *service, const struct volume_settings *settings,
+                  struct volume_info *out, struct err *err) MUST_CHECK;
+int volume_find(struct volume_service *service, const char *name, struct volume_info *out,
+                struct err *err) MUST_CHECK;
+int volume_each(struct volume_service *service, volume_info_fn *fn, void *arg,
+                struct err *err) MUST_CHECK;
 /* Changes read_only, sync_close, quota, history. */
-int volume_set(struct volume_service *service, const char *name, const struct volume_settings *settings,
-               struct err *err) MUST_CHECK;
+int volume_set(struct volume_service *service, const char *name,
+               const struct volume_settings *settings, struct err *err) MUST_CHECK;
 /* Forgets the volume; the objects stay in the bucket. ERR_BUSY while something is unsynced (unless `force`) or open. */
-int volume_delete(struct volume_service *service, const char *name, bool force, struct err *err) MUST_CHECK;
+int volume_delete(struct volume_service *service, const char *name, bool force,
+                  struct err *err) MUST_CHECK;
 
 /* ---- the tree ---- */
 struct volume_attr {
@@ -103,8 +107,9 @@ struct volume_attr {
     uint32_t uid, gid;
     uint64_t size;
     int64_t mtime_ns, ctime_ns;
-    char version[LIMIT_ETAG]; /* what HTTP shows as ETag: version id, or the foreign ETag; "" for folders */
-    char etag[LIMIT_ETAG];    /* of the object in the bucket, "" while never synced */
+    char version
+        [LIMIT_ETAG]; /* what HTTP shows as ETag: version id, or the foreign ETag; "" for folders */
+    char etag[LIMIT_ETAG]; /* of the object in the bucket, "" while never synced */
     bool synced;
     bool conflict; /* an unresolved conflict names this path */
     bool writing;  /* open for writing now: size and mtime move */
@@ -112,14 +117,16 @@ struct volume_attr {
 
 /* Path inside the volume (path_normalize()d). Symlinks are not followed. Where the bucket's state of a folder is not known yet
  * this lists it. ERR_NOT_FOUND is only ever said when the store said so or the index knows (INV-9). */
-int volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume, const char *path,
-                   struct volume_attr *out, struct err *err) MUST_CHECK;
-int volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent, const char *name,
-                  size_t len, struct volume_attr *out, struct err *err) MUST_CHECK;
+int volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+                   const char *path, struct volume_attr *out, struct err *err) MUST_CHECK;
+int volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent,
+                  const char *name, size_t len, struct volume_attr *out,
+                  struct err *err) MUST_CHECK;
 int volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                    struct volume_attr *out, struct err *err) MUST_CHECK;
 /* The path of a node inside its volume. */
-int volume_path(struct volume_service *service, int64_t node, char *out, size_t size, struct err *err) MUST_CHECK;
+int volume_path(struct volume_service *service, int64_t node, char *out, size_t size,
+                struct err *err) MUST_CHECK;
 
 struct volume_entry {
     const char *name;
@@ -127,10 +134,12 @@ struct volume_entry {
     int64_t cookie; /* pass as `after` to go on behind this entry; rises */
     struct volume_attr attr;
 };
-typedef int volume_entry_fn(void *arg, const struct volume_entry *entry, struct err *err); /* > 0: stop, no error */
+typedef int volume_entry_fn(void *arg, const struct volume_entry *entry,
+                            struct err *err); /* > 0: stop, no error */
 /* Entries of a folder after `after` (0: from the start), at most `limit`, in a stable order. */
-int volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir, int64_t after,
-                unsigned limit, volume_entry_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+                int64_t after, unsigned limit, volume_entry_fn *fn, void *arg,
+                struct err *err) MUST_CHECK;
 
 enum volume_change_bits {
     VOLUME_SET_MODE = 1,
@@ -146,92 +155,105 @@ struct volume_change {
     uint64_t size;
 };
 int volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
-                   const struct volume_change *change, struct volume_attr *out, struct err *err) MUST_CHECK;
+                   const struct volume_change *change, struct volume_attr *out,
+                   struct err *err) MUST_CHECK;
 
 struct volume_name {
     int64_t parent;
     const char *name;
     size_t len;
 };
-int volume_mkdir(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at,
-                 uint32_t mode, struct volume_attr *out, struct err *err) MUST_CHECK;
-int volume_symlink(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at,
-                   const char *target, struct volume_attr *out, struct err *err) MUST_CHECK;
+int volume_mkdir(struct volume_service *service, const struct volume_ctx *ctx,
+                 const struct volume_name *at, uint32_t mode, struct volume_attr *out,
+                 struct err *err) MUST_CHECK;
+int volume_symlink(struct volume_service *service, const struct volume_ctx *ctx,
+                   const struct volume_name *at, const char *target, struct volume_attr *out,
+                   struct err *err) MUST_CHECK;
 /* `out` holds LIMIT_SYMLINK + 1. */
-int volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, char *out, size_t size,
-                    struct err *err) MUST_CHECK;
+int volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                    char *out, size_t size, struct err *err) MUST_CHECK;
 /* Removes a file, symlink (`dir` false) or empty folder (`dir` true). `pre` NULL: whatever is there is the base. */
-int volume_remove(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at, bool dir,
-                  const struct precondition *pre, struct err *err) MUST_CHECK;
+int volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
+                  const struct volume_name *at, bool dir, const struct precondition *pre,
+                  struct err *err) MUST_CHECK;
 /* RENAME_NOREPLACE and RENAME_EXCHANGE as renameat2(2). One index change, whatever lies below. */
-int volume_rename(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *from,
-                  const struct volume_name *to, unsigned flags, struct err *err) MUST_CHECK;
+int volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
+                  const struct volume_name *from, const struct volume_name *to, unsigned flags,
+                  struct err *err) MUST_CHECK;
 /* Makes every missing folder of a path ("" is fine) and answers the last one. */
-int volume_make_dirs(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume, const char *path,
-                     struct volume_attr *out, struct err *err) MUST_CHECK;
+int volume_make_dirs(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+                     const char *path, struct volume_attr *out, struct err *err) MUST_CHECK;
 
 /* ---- open files (mounts) ---- */
 struct volume_file;
 /* `flags` as open(2): O_RDONLY, O_WRONLY, O_RDWR, O_TRUNC, O_APPEND. A writing open is recorded before the answer. */
-int volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags,
-                     struct volume_file **out, struct err *err) MUST_CHECK;
+int volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                     int flags, struct volume_file **out, struct err *err) MUST_CHECK;
 /* O_EXCL in `flags` refuses an existing name; without it an existing file is opened. */
-int volume_file_create(struct volume_service *service, const struct volume_ctx *ctx, const struct volume_name *at,
-                       uint32_t mode, int flags, struct volume_attr *attr, struct volume_file **out,
+int volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
+                       const struct volume_name *at, uint32_t mode, int flags,
+                       struct volume_attr *attr, struct volume_file **out,
                        struct err *err) MUST_CHECK;
 int64_t volume_file_node(const struct volume_file *file);
 /* Fetches what is missing (unless ctx->nowait: ERR_AGAIN). Answers bytes read, short only at end of file. */
-ssize_t volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out, size_t len, uint64_t off,
-                         struct err *err) MUST_CHECK;
-int volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data, size_t len,
-                      uint64_t off, struct err *err) MUST_CHECK;
-int volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode, uint64_t off, uint64_t len,
-                         struct err *err) MUST_CHECK;
+ssize_t volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out,
+                         size_t len, uint64_t off, struct err *err) MUST_CHECK;
+int volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data,
+                      size_t len, uint64_t off, struct err *err) MUST_CHECK;
+int volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode,
+                         uint64_t off, uint64_t len, struct err *err) MUST_CHECK;
 /* lseek SEEK_DATA / SEEK_HOLE. */
-int volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off, int whence, uint64_t *out,
-                     struct err *err) MUST_CHECK;
+int volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off,
+                     int whence, uint64_t *out, struct err *err) MUST_CHECK;
 /* close(2): level one of kept; a conflict or failed upload that was not told yet comes out here. May be called many times. */
-int volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct err *err) MUST_CHECK;
+int volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx,
+                      struct err *err) MUST_CHECK;
 /* fsync(2): level two; in `sync=close` volumes level three. */
-int volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct err *err) MUST_CHECK;
+int volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx,
+                      struct err *err) MUST_CHECK;
 /* The last close: frees the handle; a writer's bytes are frozen and queued for upload. */
 void volume_file_close(struct volume_file *file, const struct volume_ctx *ctx);
 /* fsync of a folder: every namespace change so far is durable on this machine. */
-int volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, struct err *err) MUST_CHECK;
+int volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx,
+                     struct err *err) MUST_CHECK;
 /* All handles of a mount that is gone. */
 void volume_connection_gone(struct volume_service *service, int64_t connection);
 
 /* ---- whole files (HTTP, CLI, restore) ---- */
 struct volume_upload;
 /* Staging for a new whole version of `path`; nothing is visible before the commit. `mode` 0: keep or 0644. */
-struct volume_upload *volume_upload_begin(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+struct volume_upload *volume_upload_begin(struct volume_service *service,
+                                          const struct volume_ctx *ctx, int64_t volume,
                                           const char *path, struct err *err) MUST_CHECK;
-int volume_upload_write(struct volume_upload *upload, const void *data, size_t len, struct err *err) MUST_CHECK;
+int volume_upload_write(struct volume_upload *upload, const void *data, size_t len,
+                        struct err *err) MUST_CHECK;
 struct volume_commit_args {
-    struct precondition pre; /* judged against the index in the commit's transaction, then by the bucket */
-    uint32_t mode;           /* permission bits, 0: keep the old or 0644 */
-    int64_t mtime_ns;        /* 0: now */
-    bool wait_synced;        /* come back when the bucket has it (level three), else when it is staged durably */
+    struct precondition
+        pre;          /* judged against the index in the commit's transaction, then by the bucket */
+    uint32_t mode;    /* permission bits, 0: keep the old or 0644 */
+    int64_t mtime_ns; /* 0: now */
+    bool wait_synced; /* come back when the bucket has it (level three), else when it is staged durably */
     bool make_dirs;
 };
 /* The one write path. Takes and frees `upload` in every case. On ERR_CONFLICT `out` describes what is there now; the loser's
  * bytes are kept as a conflict when they were already staged as this path's content, else nothing was changed.
  * ERR_NOT_SYNCED: staged and safe here, but the bucket did not take it within the deadline. */
-int volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx, const struct volume_commit_args *args,
-                  struct volume_attr *out, bool *created, struct err *err) MUST_CHECK;
+int volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx,
+                  const struct volume_commit_args *args, struct volume_attr *out, bool *created,
+                  struct err *err) MUST_CHECK;
 void volume_upload_abort(struct volume_upload *upload);
 
 /* ---- synced or not ---- */
 struct volume_barrier {
-    uint64_t pending;    /* keys still with work when the barrier ended */
-    uint64_t conflicts;  /* conflicts found since the call began */
+    uint64_t pending;              /* keys still with work when the barrier ended */
+    uint64_t conflicts;            /* conflicts found since the call began */
     char first_key[LIMIT_KEY + 1]; /* one of the pending ones and why, for the message */
     char first_error[160];
 };
 /* Everything that was changed before the call is in the bucket, or ERR_NOT_SYNCED at the deadline. `volume` 0: all. Files open
  * for writing are frozen first where they are quiet. ERR_CONFLICT when synced but with conflicts since `since_ns`. */
-int volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns, struct volume_barrier *out,
-                 struct err *err) MUST_CHECK;
+int volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+                 struct volume_barrier *out, struct err *err) MUST_CHECK;
 struct volume_unsynced {
     const char *key;
     const char *path; /* "" when the name is gone (a delete under way) */
@@ -242,10 +264,10 @@ struct volume_unsynced {
     const char *last_error;
 };
 typedef int volume_unsynced_fn(void *arg, const struct volume_unsynced *row, struct err *err);
-int volume_unsynced_each(struct volume_service *service, int64_t volume, unsigned limit, volume_unsynced_fn *fn,
+int volume_unsynced_each(struct volume_service *service, int64_t volume, unsigned limit,
+                         volume_unsynced_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int volume_conflict_each(struct volume_service *service, int64_t volume, index_conflict_fn *fn,
                          void *arg, struct err *err) MUST_CHECK;
-int volume_conflict_each(struct volume_service *service, int64_t volume, index_conflict_fn *fn, void *arg,
-                         struct err *err) MUST_CHECK;
 
 struct volume_status {
     bool store_ok;
@@ -259,10 +281,11 @@ struct volume_status {
     uint64_t unsynced_files, unsynced_bytes, pending_keys, conflicts;
     uint64_t uploads_failing; /* keys whose last attempt failed */
     bool disk_low;
-    bool read_only;           /* a failed fsync of our own journal */
-    char recovered[200];      /* what the last start had to mend, "" when nothing */
+    bool read_only;      /* a failed fsync of our own journal */
+    char recovered[200]; /* what the last start had to mend, "" when nothing */
 };
-int volume_status(struct volume_service *service, struct volume_status *out, struct err *err) MUST_CHECK;
+int volume_status(struct volume_service *service, struct volume_status *out,
+                  struct err *err) MUST_CHECK;
 
 /* ---- what changed, for kernels and event streams ---- */
 enum volume_event_kind {
@@ -277,11 +300,12 @@ enum volume_event_kind {
 struct volume_event {
     enum volume_event_kind kind;
     int64_t volume, node, parent;
-    const char *name; /* NUL-terminated, may be "" */
+    const char *name;   /* NUL-terminated, may be "" */
     int64_t connection; /* the mount whose request caused it (its kernel knows already), 0: others */
 };
 /* Called by the service's one notifier thread, without locks. Register before volume_service_start(). */
 typedef void volume_event_fn(void *arg, const struct volume_event *event);
-int volume_watch(struct volume_service *service, volume_event_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int volume_watch(struct volume_service *service, volume_event_fn *fn, void *arg,
+                 struct err *err) MUST_CHECK;
 
 #endif
