@@ -235,6 +235,8 @@ struct index {
      * count as kept: every change is refused until the index is opened anew. */
     atomic_bool broken;
     atomic_bool damage_logged;
+    atomic_int
+        disk_errno; /* of the last write or sync that failed: SQLite has lost it by the time it tells */
 };
 
 /* index_vfs.c: SQLite's file layer with a checksum on each page, one more try with the reserve freed when the disk is full,

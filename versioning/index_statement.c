@@ -35,6 +35,8 @@ int
 index_fail(struct index_conn *conn, int rc, const char *what, struct err *err)
 {
     int sys_errno = conn->db != NULL ? sqlite3_system_errno(conn->db) : 0;
+    if (rc == SQLITE_IOERR_WRITE || rc == SQLITE_IOERR_FSYNC)
+        sys_errno = atomic_load(&conn->index->disk_errno);
     switch (rc & 0xff) {
     case SQLITE_FULL:
         return err_set(err, ERR_NO_SPACE,

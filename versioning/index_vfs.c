@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -97,6 +98,8 @@ write_once_more(sqlite3_file *base, const void *data, int amount, sqlite3_int64 
     sqlite3_file *real = down(base);
     const struct index_options *options = &up(base)->index->options;
     int rc = real->pMethods->xWrite(real, data, amount, offset);
+    if (rc != SQLITE_OK)
+        atomic_store(&up(base)->index->disk_errno, errno);
     if (rc != SQLITE_FULL || options->free_reserve == NULL)
         return rc;
     log_warn(index, "the disk is full: freeing the reserve");
@@ -119,6 +122,8 @@ static int
 file_sync(sqlite3_file *base, int flags)
 {
     int rc = down(base)->pMethods->xSync(down(base), flags);
+    if (rc != SQLITE_OK)
+        atomic_store(&up(base)->index->disk_errno, errno);
     if (rc != SQLITE_OK && !atomic_exchange(&up(base)->index->broken, true))
         log_error(index,
                   "the disk failed to keep '%s': no change is accepted until holdfast starts anew",

@@ -1,0 +1,747 @@
+#include "index_fixture.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "base/ulid.h"
+
+/* The index through kill -9, damage, a full disk, a disk that fails to sync, and a newer format. */
+
+#define THREADS 4
+
+static int
+setup(void **state)
+{
+    (void)state;
+    scratch_make();
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    (void)state;
+    scratch_remove();
+    return 0;
+}
+
+/* ---- calls of the C library that SQLite makes, taken over here ---- */
+static _Atomic int sync_errno;  /* what fdatasync answers, 0: works */
+static _Atomic int write_errno; /* what pwrite answers for the index */
+
+__attribute__((visibility("default"))) int fdatasync(int fd);
+int
+fdatasync(int fd)
+{
+    if (atomic_load(&sync_errno) != 0) {
+        errno = atomic_load(&sync_errno);
+        return -1;
+    }
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+static ssize_t
+failing_pwrite(int fd, const void *data, size_t len, off_t off)
+{
+    if (atomic_load(&write_errno) != 0) {
+        errno = atomic_load(&write_errno);
+        return -1;
+    }
+    return pwrite(fd, data, len, off);
+}
+
+static void
+take_over_pwrite(void)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find("unix");
+    assert_non_null(vfs);
+    assert_int_equal(vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)failing_pwrite),
+                     SQLITE_OK);
+    assert_int_equal(vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)failing_pwrite),
+                     SQLITE_OK);
+}
+
+/* ---- kill -9 ---- */
+struct acked {
+    atomic_uint count[THREADS];
+};
+static struct acked *acked; /* shared with the child */
+static struct index *ix;
+
+static uint64_t
+size_of(unsigned thread, unsigned i)
+{
+    return ((uint64_t)thread << 32) + i * 7ull;
+}
+
+static void
+name_of(struct index_node *row, unsigned thread, unsigned i)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "file-%u-%u", thread, i);
+    fill_node(row, 2 + thread, name);
+}
+
+/* A node and its key, which must be there together or not at all. */
+static int
+insert_pair(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct index_node *row = arg;
+    struct index_key key;
+    memset(&key, 0, sizeof(key));
+    snprintf(key.key, sizeof(key.key), "%s", row->name);
+    key.size = row->size;
+    if (index_node_insert(tx, row, err) != 0)
+        return -1;
+    return index_key_put(tx, &key, err);
+}
+
+static void *
+write_on(void *arg)
+{
+    unsigned thread = (unsigned)(uintptr_t)arg;
+    for (unsigned i = atomic_load(&acked->count[thread]);; i++) {
+        struct index_node row;
+        struct err err = ERR_INIT;
+        name_of(&row, thread, i);
+        row.size = size_of(thread, i);
+        int rc = index_write(ix, i % 50 == 0 ? INDEX_FULL : INDEX_NORMAL, insert_pair, &row, &err);
+        if (rc != 0 && err.code != ERR_EXISTS) /* committed, and killed before the answer */
+            _exit(1);
+        atomic_store(&acked->count[thread], i + 1);
+    }
+    return NULL;
+}
+
+static void
+write_until_killed(void)
+{
+    struct err err = ERR_INIT;
+    struct index_options options = { .create = true };
+    pthread_t threads[THREADS];
+    ix = index_open(scratch, &options, &err);
+    if (ix == NULL)
+        _exit(1);
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], NULL, write_on, (void *)i) != 0)
+            _exit(1);
+    }
+    for (;;)
+        pause();
+}
+
+static int
+check_pairs(struct index_tx *tx, void *arg, struct err *err)
+{
+    uint64_t *files = arg;
+    struct index_key key;
+    for (unsigned thread = 0; thread < THREADS; thread++) {
+        unsigned count = atomic_load(&acked->count[thread]);
+        for (unsigned i = 0; i < count + 1; i++) {
+            struct index_node row;
+            struct err absent = ERR_INIT;
+            name_of(&row, thread, i);
+            char name[sizeof(row.name)];
+            memcpy(name, row.name, sizeof(name));
+            int rc = find_node(tx, &row, i < count ? err : &absent);
+            if (rc != 0 && i < count)
+                return -1;
+            if (rc != 0)
+                continue;
+            ++*files;
+            assert_int_equal(row.size, size_of(thread, i));
+            if (index_key_get(tx, name, &key, err) != 0)
+                return -1;
+            assert_int_equal(key.size, row.size);
+        }
+    }
+    return 0;
+}
+
+static int
+count_files(struct index_tx *tx, void *arg, struct err *err)
+{
+    uint64_t bytes = 0;
+    return index_node_usage(tx, 1, arg, &bytes, err);
+}
+
+static void
+test_every_answered_change_survives_kill(void **state)
+{
+    (void)state;
+    uint64_t seed = 7, total = 0;
+    acked = mmap(NULL, sizeof(*acked), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(acked != MAP_FAILED);
+    for (int round = 0; round < 12; round++) {
+        uint64_t files = 0, counted = 0;
+        struct err err = ERR_INIT;
+        int status = 0;
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            write_until_killed();
+        clock_sleep_ns((int64_t)(10 + random_next(&seed) % 120) * NS_PER_MS);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status)); /* and not ended by an error of its own */
+        ix = open_or_fail(scratch);
+        RUN_OK(err, index_read(ix, check_pairs, &files, &err));
+        RUN_OK(err, index_read(ix, count_files, &counted, &err));
+        assert_int_equal(counted, files);
+        index_close(ix);
+        total = files;
+    }
+    assert_true(total > 1000); /* the kills hit a working index */
+    munmap(acked, sizeof(*acked));
+}
+
+/* ---- damage ---- */
+#define NODES 1500
+
+static int
+insert_many(struct index_tx *tx, void *arg, struct err *err)
+{
+    (void)arg;
+    for (unsigned i = 0; i < NODES; i++) {
+        struct index_node row;
+        name_of(&row, 0, i);
+        row.size = size_of(0, i);
+        if (insert_pair(tx, &row, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct answers {
+    unsigned right, refused, wrong;
+};
+
+static void
+judge(struct answers *answers, int rc, const struct err *err, bool same)
+{
+    if (rc == 0 && same)
+        answers->right++;
+    else if (rc != 0 && err->code == ERR_CORRUPT)
+        answers->refused++;
+    else
+        answers->wrong++;
+}
+
+struct page {
+    unsigned next;
+    bool wrong;
+};
+
+static int
+judge_child(void *arg, const struct index_node *row, struct err *err)
+{
+    struct page *page = arg;
+    char name[32];
+    (void)err;
+    snprintf(name, sizeof(name), "file-0-%u", page->next);
+    if (strcmp(row->name, name) != 0 || row->size != size_of(0, page->next))
+        page->wrong = true;
+    page->next++;
+    return 0;
+}
+
+/* Asks for every row by each way; what is neither right nor an error is counted as wrong. */
+static int
+ask_all(struct index_tx *tx, void *arg, struct err *unused)
+{
+    struct answers *answers = arg;
+    struct page page = { .next = 0 };
+    (void)unused;
+    for (unsigned i = 0; i < NODES; i++) {
+        struct err err = ERR_INIT;
+        struct index_node row;
+        struct index_key key = { .size = 0 };
+        name_of(&row, 0, i);
+        int rc = index_key_get(tx, row.name, &key, &err);
+        judge(answers, rc, &err, key.size == size_of(0, i));
+        rc = find_node(tx, &row, &err);
+        judge(answers, rc, &err, row.size == size_of(0, i));
+    }
+    struct err err = ERR_INIT;
+    int rc = index_node_children(tx, 2, 0, UINT32_MAX, judge_child, &page, &err);
+    judge(answers, rc, &err, page.next == NODES);
+    answers->wrong += page.wrong;
+    return 0;
+}
+
+static void
+read_db(char **data, size_t *len)
+{
+    struct err err = ERR_INIT;
+    char path[256];
+    snprintf(path, sizeof(path), "%s/index.db", scratch);
+    RUN_OK(err, sys_read_file(AT_FDCWD, path, 64u << 20, data, len, &err));
+}
+
+static void
+write_db(const char *data, size_t len, off_t off, bool cut)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/index.db", scratch);
+    int fd = open(path, O_WRONLY | O_CLOEXEC | (cut ? O_TRUNC : 0));
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, data, len, off), (ssize_t)len);
+    close(fd);
+}
+
+static void
+make_damage(uint64_t *seed, size_t len)
+{
+    uint64_t bytes[2] = { random_next(seed), random_next(seed) };
+    write_db((const char *)bytes, sizeof(bytes), (off_t)(random_next(seed) % (len - sizeof(bytes))),
+             false);
+}
+
+static void *
+ask_main(void *arg)
+{
+    struct err err = ERR_INIT;
+    /* A new thread has a new connection, which has no page in memory yet. */
+    if (index_read(ix, ask_all, arg, &err) != 0 && err.code == ERR_CORRUPT)
+        ((struct answers *)arg)->refused++;
+    return NULL;
+}
+
+static void
+build_index(char **data, size_t *len)
+{
+    struct err err = ERR_INIT;
+    ix = open_or_fail(scratch);
+    RUN_OK(err, index_write(ix, INDEX_NORMAL, insert_many, NULL, &err));
+    index_close(ix);
+    read_db(data, len);
+    assert_true(*len > 50 * 4096);
+}
+
+static void
+ask_in_thread(struct answers *answers)
+{
+    pthread_t thread;
+    memset(answers, 0, sizeof(*answers));
+    assert_int_equal(pthread_create(&thread, NULL, ask_main, answers), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void
+quiet(void)
+{
+    struct err err = ERR_INIT;
+    int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    log_redirect(fd);
+    RUN_OK(err, log_configure("error", &err));
+}
+
+static void
+test_damage_before_open_is_never_served(void **state)
+{
+    (void)state;
+    char *data = NULL;
+    size_t len = 0;
+    uint64_t seed = 20;
+    unsigned noticed = 0;
+    struct answers answers;
+    quiet();
+    build_index(&data, &len);
+    for (int round = 0; round < 60; round++) {
+        struct err err = ERR_INIT;
+        struct index_options options = { .create = true };
+        make_damage(&seed, len);
+        ix = index_open(scratch, &options, &err);
+        if (ix == NULL) {
+            assert_true(err.code == ERR_CORRUPT || err.code == ERR_NEWER_FORMAT);
+            noticed++;
+        } else {
+            ask_in_thread(&answers);
+            assert_int_equal(answers.wrong, 0);
+            noticed += answers.refused > 0;
+            index_close(ix);
+        }
+        write_db(data, len, 0, true);
+    }
+    free(data);
+    assert_int_equal(noticed, 60);
+}
+
+static void
+test_damage_after_open_is_never_served(void **state)
+{
+    (void)state;
+    char *data = NULL;
+    size_t len = 0;
+    uint64_t seed = 21;
+    unsigned refused = 0, right = 0;
+    struct answers answers;
+    quiet();
+    build_index(&data, &len);
+    for (int round = 0; round < 60; round++) {
+        ix = open_or_fail(scratch);
+        make_damage(&seed, len);
+        ask_in_thread(&answers);
+        assert_int_equal(answers.wrong, 0);
+        refused += answers.refused > 0;
+        right += answers.right;
+        write_db(data, len, 0, false);
+        index_close(ix);
+    }
+    free(data);
+    assert_true(refused > 20 && right > 1000);
+}
+
+/* The index's own file layer, so that a change carries valid page checksums: only the row's can tell. */
+static sqlite3 *
+open_beside(void)
+{
+    char path[256];
+    sqlite3 *db = NULL;
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    while (vfs != NULL && strncmp(vfs->zName, "holdfast-", 9) != 0)
+        vfs = vfs->pNext;
+    assert_non_null(vfs);
+    snprintf(path, sizeof(path), "%s/index.db", scratch);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, vfs->zName), SQLITE_OK);
+    return db;
+}
+
+static void
+test_row_checksum(void **state)
+{
+    (void)state;
+    static const char *const changes[] = {
+        "UPDATE nodes SET size = size + 1 WHERE name = CAST('file-0-3' AS BLOB)",
+        "UPDATE nodes SET crc = crc + 1 WHERE name = CAST('file-0-4' AS BLOB)",
+        "UPDATE nodes SET id = 9999 WHERE name = CAST('file-0-5' AS BLOB)",
+        "UPDATE nodes SET etag = 'x' WHERE name = CAST('file-0-6' AS BLOB)",
+        "UPDATE nodes SET name = CAST('file-0-7x' AS BLOB) WHERE name = CAST('file-0-7' AS BLOB)",
+    };
+    static const char *const names[] = { "file-0-3", "file-0-4", "file-0-5", "file-0-6",
+                                         "file-0-7x" };
+    char *data = NULL;
+    size_t len = 0;
+    quiet();
+    build_index(&data, &len);
+    free(data);
+    ix = open_or_fail(scratch);
+    sqlite3 *db = open_beside();
+    for (unsigned i = 0; i < 5; i++) {
+        struct err err = ERR_INIT;
+        struct index_node row;
+        assert_int_equal(sqlite3_exec(db, changes[i], NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(sqlite3_changes(db), 1);
+        fill_node(&row, 2, names[i]);
+        assert_int_equal(index_read(ix, find_node, &row, &err), -1);
+        assert_int_equal(err.code, ERR_CORRUPT);
+        assert_non_null(strstr(err.msg, "rebuild"));
+    }
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    index_close(ix);
+}
+
+/* ---- formats ---- */
+static void
+expect_newer(const char *before, size_t before_len)
+{
+    struct err err = ERR_INIT;
+    struct index_options options = { .create = true };
+    char *after = NULL;
+    size_t len = 0;
+    assert_null(index_open(scratch, &options, &err));
+    assert_int_equal(err.code, ERR_NEWER_FORMAT);
+    read_db(&after, &len);
+    assert_int_equal(len, before_len);
+    assert_memory_equal(after, before, len);
+    free(after);
+}
+
+static void
+test_newer_format_is_refused_untouched(void **state)
+{
+    (void)state;
+    char *data = NULL, path[256];
+    size_t len = 0;
+    build_index(&data, &len);
+    data[63] = 2; /* user_version, big-endian at 60 */
+    write_db(data, len, 0, false);
+    expect_newer(data, len);
+    snprintf(path, sizeof(path), "%s/index.db-wal", scratch);
+    assert_int_equal(access(path, F_OK), -1);
+    free(data);
+}
+
+/* A newer program that was killed: its format number is in the WAL only. */
+static void
+test_newer_format_in_the_wal(void **state)
+{
+    (void)state;
+    char *data = NULL;
+    size_t len = 0;
+    int status = 0;
+    build_index(&data, &len);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        ix = open_or_fail(scratch);
+        _exit(sqlite3_exec(open_beside(), "PRAGMA user_version = 9", NULL, NULL, NULL) == SQLITE_OK
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    expect_newer(data, len);
+    expect_newer(data, len); /* also after having looked once */
+    free(data);
+}
+
+static void
+test_other_files_are_refused(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct err err = ERR_INIT;
+    struct index_options options = { .create = true };
+    memset(text, 'x', sizeof(text));
+    char *data = NULL;
+    size_t len = 0;
+    build_index(&data, &len);
+    write_db(text, sizeof(text), 0, true);
+    assert_null(index_open(scratch, &options, &err));
+    assert_int_equal(err.code, ERR_CORRUPT);
+    data[68] = 'Z'; /* application_id */
+    write_db(data, len, 0, true);
+    assert_null(index_open(scratch, &options, &err));
+    assert_int_equal(err.code, ERR_CORRUPT);
+    write_db(data, 50, 0, true);
+    assert_null(index_open(scratch, &options, &err));
+    assert_int_equal(err.code, ERR_CORRUPT);
+    write_db(data, 0, 0, true); /* as after a crash while it was made */
+    ix = index_open(scratch, &options, &err);
+    assert_non_null(ix);
+    index_close(ix);
+    free(data);
+}
+
+/* ---- full and failing disks ---- */
+static unsigned freed, ran;
+static bool helps;
+
+static void
+free_reserve(void *arg)
+{
+    (void)arg;
+    freed++;
+    if (helps)
+        atomic_store(&write_errno, 0);
+}
+
+static int
+insert_counted(struct index_tx *tx, void *arg, struct err *err)
+{
+    ran++;
+    return index_node_insert(tx, arg, err);
+}
+
+static void
+open_with_reserve(void)
+{
+    struct err err = ERR_INIT;
+    struct index_options options = { .create = true, .free_reserve = free_reserve };
+    freed = ran = 0;
+    ix = index_open(scratch, &options, &err);
+    assert_non_null(ix);
+}
+
+static void
+test_full_disk_frees_the_reserve(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct index_node row;
+    quiet();
+    take_over_pwrite();
+    open_with_reserve();
+    helps = true;
+    atomic_store(&write_errno, ENOSPC);
+    fill_node(&row, 2, "a");
+    RUN_OK(err, index_write(ix, INDEX_FULL, insert_counted, &row, &err));
+    assert_int_equal(freed, 1);
+    assert_int_equal(ran, 1);
+    index_close(ix);
+    ix = open_or_fail(scratch);
+    RUN_OK(err, index_read(ix, find_node, &row, &err));
+    index_close(ix);
+}
+
+static void
+test_full_disk_without_help(void **state)
+{
+    (void)state;
+    static const int reasons[] = { ENOSPC, EDQUOT, EFBIG };
+    struct err err = ERR_INIT;
+    struct index_node row;
+    quiet();
+    take_over_pwrite();
+    open_with_reserve();
+    helps = false;
+    fill_node(&row, 2, "kept");
+    RUN_OK(err, index_write(ix, INDEX_NORMAL, insert_node, &row, &err));
+    for (unsigned i = 0; i < 3; i++) {
+        atomic_store(&write_errno, reasons[i]);
+        fill_node(&row, 2, "a");
+        assert_int_equal(index_write(ix, INDEX_NORMAL, insert_node, &row, &err), -1);
+        assert_int_equal(err.code, ERR_NO_SPACE);
+        assert_null(strstr(err.msg, "locked"));
+        /* Reading goes on, and shows nothing of the change. */
+        assert_int_equal(index_read(ix, find_node, &row, &err), -1);
+        assert_int_equal(err.code, ERR_NOT_FOUND);
+        fill_node(&row, 2, "kept");
+        RUN_OK(err, index_read(ix, find_node, &row, &err));
+    }
+    assert_int_equal(freed, 1); /* only for a full disk, and tried once */
+    atomic_store(&write_errno, 0);
+    fill_node(&row, 2, "a");
+    RUN_OK(err, index_write(ix, INDEX_NORMAL, insert_node, &row, &err)); /* without a restart */
+    index_close(ix);
+}
+
+static char tmpfs_file[192];
+static void
+remove_tmpfs_file(void *arg)
+{
+    (void)arg;
+    freed++;
+    (void)unlink(tmpfs_file);
+}
+
+/* In a mount namespace of its own; answers the exit status. */
+static int
+fill_real_disk(void)
+{
+    struct err err = ERR_INIT;
+    struct index_options options = { .create = true, .free_reserve = remove_tmpfs_file };
+    struct index_node row;
+    unsigned i = 0;
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", scratch, "tmpfs", 0, "size=4m") != 0)
+        return 77;
+    snprintf(tmpfs_file, sizeof(tmpfs_file), "%s/reserve", scratch);
+    int fd = open(tmpfs_file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || posix_fallocate(fd, 0, 1 << 20) != 0 || close(fd) != 0)
+        return 1;
+    ix = index_open(scratch, &options, &err);
+    if (ix == NULL)
+        return 2;
+    int rc = 0;
+    for (; rc == 0 && i < 100000; i++) {
+        name_of(&row, 0, i);
+        rc = index_write(ix, INDEX_NORMAL, insert_pair, &row, &err);
+    }
+    unsigned lost = i - 1;
+    if (rc == 0 || err.code != ERR_NO_SPACE || freed == 0)
+        return 3;
+    for (i = 0; i < lost; i++) {
+        name_of(&row, 0, i);
+        if (index_read(ix, find_node, &row, &err) != 0)
+            return 4;
+    }
+    name_of(&row, 0, lost);
+    if (index_read(ix, find_node, &row, &err) == 0)
+        return 5;
+    if (mount("tmpfs", scratch, "tmpfs", MS_REMOUNT, "size=16m") != 0)
+        return 6;
+    name_of(&row, 0, lost);
+    if (index_write(ix, INDEX_FULL, insert_pair, &row, &err) != 0)
+        return 7;
+    index_close(ix);
+    return 0;
+}
+
+static void
+test_really_full_disk(void **state)
+{
+    (void)state;
+    int status = 0;
+    quiet();
+    if (geteuid() != 0) {
+        print_message("not root: no small file system to fill\n");
+        skip();
+    }
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(fill_real_disk());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        print_message("no mount namespaces here: no small file system to fill\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* INV-2 */
+static void
+test_failed_sync_is_never_a_success_later(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct index_node row;
+    quiet();
+    ix = open_or_fail(scratch);
+    fill_node(&row, 2, "a");
+    RUN_OK(err, index_write(ix, INDEX_FULL, insert_node, &row, &err));
+    atomic_store(&sync_errno, EIO);
+    fill_node(&row, 2, "b");
+    assert_int_equal(index_write(ix, INDEX_FULL, insert_node, &row, &err), -1);
+    assert_int_equal(err.code, ERR_IO);
+    atomic_store(&sync_errno, 0);
+    for (int i = 0; i < 2; i++) { /* neither level */
+        fill_node(&row, 2, "c");
+        assert_int_equal(
+            index_write(ix, i == 0 ? INDEX_FULL : INDEX_NORMAL, insert_node, &row, &err), -1);
+        assert_int_equal(err.code, ERR_IO);
+    }
+    fill_node(&row, 2, "a");
+    RUN_OK(err, index_read(ix, find_node, &row, &err)); /* reading goes on */
+    index_close(ix);
+    ix = open_or_fail(scratch);
+    fill_node(&row, 2, "d");
+    RUN_OK(err, index_write(ix, INDEX_FULL, insert_node, &row, &err));
+    index_close(ix);
+}
+
+int
+main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_every_answered_change_survives_kill),
+        T(test_damage_before_open_is_never_served),
+        T(test_damage_after_open_is_never_served),
+        T(test_row_checksum),
+        T(test_newer_format_is_refused_untouched),
+        T(test_newer_format_in_the_wal),
+        T(test_other_files_are_refused),
+        T(test_full_disk_frees_the_reserve),
+        T(test_full_disk_without_help),
+        T(test_really_full_disk),
+        T(test_failed_sync_is_never_a_success_later),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
