@@ -45,7 +45,8 @@ move_wal(struct index *index, unsigned pages)
         rc = sqlite3_wal_checkpoint_v2(db, NULL, mode, NULL, NULL);
     }
     if (rc != SQLITE_OK && rc != SQLITE_BUSY)
-        log_warn(index, "a checkpoint of the index failed and will be tried again: %s", sqlite3_errstr(rc));
+        log_warn(index, "a checkpoint of the index failed and will be tried again: %s",
+                 sqlite3_errstr(rc));
     return rc;
 }
 
