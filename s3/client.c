@@ -297,7 +297,8 @@ judge(struct client *client, const struct client_request *request, struct client
     char what[200];
     describe(request, what, sizeof(what));
     answer->verdict = retry_classify(status, answer->error.code);
-    answer->maybe_done = response->whole_request_sent && (success || status >= 500);
+    answer->maybe_done =
+        response->maybe_resent || (response->whole_request_sent && (success || status >= 500));
     if (status == 403 && (answer->verdict == RETRY_CLOCK || !is_error))
         answer->verdict = learn_clock(client, answer, used_wall_ns) ? RETRY_CLOCK : RETRY_NO;
     return answer_error(status, &answer->error, what, is_head, err);
@@ -309,7 +310,7 @@ judge_transport(const struct client_request *request, struct client_answer *answ
     char what[200];
     enum http_end end = answer->response.end;
     answer->verdict = end == HTTP_REFUSED || end == HTTP_LOCAL ? RETRY_NO : RETRY_AGAIN;
-    answer->maybe_done = answer->response.whole_request_sent;
+    answer->maybe_done = answer->response.whole_request_sent || answer->response.maybe_resent;
     describe(request, what, sizeof(what));
     return end == HTTP_REFUSED ? -1 : err_wrap(err, "%s", what);
 }

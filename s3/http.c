@@ -24,6 +24,7 @@ struct slot {
     struct slot *next;
     CURLM *multi;
     CURL *easy;
+    bool connected; /* the last exchange ended well: a connection may be left */
 };
 
 struct http {
@@ -484,6 +485,16 @@ whole_request_sent(const struct exchange *x, CURL *easy)
     return !x->request->body || x->sent == x->request->body->size;
 }
 
+/* libcurl sends a request again by itself when a kept connection breaks before any answer (lib/transfer.c,
+ * Curl_retry_request); a new connection in place of the kept one is the trace that this leaves. */
+static long
+new_connections(CURL *easy)
+{
+    long count = 0;
+    (void)curl_easy_getinfo(easy, CURLINFO_NUM_CONNECTS, &count);
+    return count;
+}
+
 static int
 conclude(struct exchange *x, CURLcode code)
 {
@@ -539,6 +550,8 @@ run(struct exchange *x, struct slot *slot)
     touch(x);
     CURLcode code = drive(x, slot->multi);
     x->response->whole_request_sent = whole_request_sent(x, slot->easy);
+    x->response->maybe_resent = slot->connected && new_connections(slot->easy) > 0;
+    slot->connected = code == CURLE_OK && !x->failed;
     (void)curl_multi_remove_handle(slot->multi, slot->easy);
     return conclude(x, code);
 }

@@ -56,6 +56,7 @@ struct http_response {
     enum http_end end;
     int status;              /* 0 until the status line came */
     bool whole_request_sent; /* the server may have acted on it */
+    bool maybe_resent; /* the connection was made anew: libcurl may have sent the request before, on the old one */
     bool has_length;
     uint64_t length;   /* Content-Length */
     uint64_t received; /* bytes of the body */

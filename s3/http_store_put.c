@@ -251,8 +251,9 @@ is_refusal(const struct writing *writing, const struct client_answer *answer)
 /* 412, or 404 for If-Match. Even a first attempt may have been sent twice below us (a connection that broke and was
  * made anew), so the write id is looked for each time; without one a clean refusal is believed. */
 static int
-judge_refusal(struct writing *writing, struct err *err)
+judge_refusal(struct writing *writing, const struct client_answer *answer, struct err *err)
 {
+    writing->maybe_done = writing->maybe_done || answer->maybe_done;
     if (!writing->write_id && !writing->maybe_done)
         return refused(writing, err);
     struct err own = ERR_INIT;
@@ -299,7 +300,7 @@ attempts(struct writing *writing, const struct client_request *request,
         if (client_attempt(&writing->self->client, request, answer, err) == 0)
             return accepted(writing, answer, err);
         if (is_refusal(writing, answer))
-            return judge_refusal(writing, err);
+            return judge_refusal(writing, answer, err);
         switch (judge_failure(writing, answer, &tries, err)) {
         case NEXT_DONE:
             return 0;

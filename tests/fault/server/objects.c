@@ -394,14 +394,15 @@ list_one(struct listing *listing, struct reply *reply, const struct object *obje
     reply_body(reply, "</Prefix></CommonPrefixes>");
 }
 
-/* Tokens are hexadecimal of the last name, so that they survive any encoding. */
+/* Tokens are a page number and the last name in hexadecimal, so that they survive any encoding and an empty page moves on. */
 static void
 list_end(struct reply *reply, const struct listing *listing, const char *asked_token,
          struct hit hit)
 {
     char token[2300];
     bool lie = hit.fault == FAULT_no_token || hit.fault == FAULT_same_token;
-    hex_encode(listing->last, strlen(listing->last), token);
+    int used = snprintf(token, sizeof(token), "%lu.", strtoul(asked_token, NULL, 10) + 1);
+    hex_encode(listing->last, strlen(listing->last), token + used);
     if (hit.fault == FAULT_foreign_key)
         reply_body(reply, "<Contents><Key>~foreign</Key><LastModified>2026-01-01T00:00:00.000Z"
                           "</LastModified><ETag>x</ETag><Size>1</Size></Contents>");
@@ -428,8 +429,10 @@ list_start(const struct request *request, struct listing *listing, char *token, 
     if (parse_u64(max, &number) && number < listing->max)
         listing->max = (unsigned)number;
     if (request_param(request, "continuation-token", token, size) && hit.fault != FAULT_dup_page) {
-        size_t len = strlen(token) / 2;
-        if (len < sizeof(listing->after) && hex_decode(token, strlen(token), listing->after, len))
+        const char *name = strchr(token, '.');
+        size_t len = name ? strlen(name + 1) / 2 : 0;
+        if (name && len < sizeof(listing->after) &&
+            hex_decode(name + 1, strlen(name + 1), listing->after, len))
             listing->after[len] = '\0';
     }
     if (hit.fault == FAULT_empty_page)
