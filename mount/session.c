@@ -290,7 +290,10 @@ session_start_user(struct session *session, const char *path, struct err *err)
 {
     if (fuse_session_mount(session->fuse, path) != 0)
         return err_set(err, ERR_IO, "cannot mount on '%s' (is fusermount3 installed?)", path);
-    int error = fuse_session_custom_io(session->fuse, &custom_io, fuse_session_fd(session->fuse));
+    session->path = strdup(path);
+    int error = -ENOMEM;
+    if (session->path)
+        error = fuse_session_custom_io(session->fuse, &custom_io, fuse_session_fd(session->fuse));
     if (error == 0 && begin(session, err) == 0)
         return 0;
     if (error != 0)

@@ -51,8 +51,9 @@ int helper_target_umount(const struct target *target, int flags);
 void helper_target_clear(struct target *target);
 /* The minor device number of what lies on top, without asking a FUSE server; 0 when nothing is there. */
 uint32_t helper_target_minor(const struct target *target);
-/* Detaches a mount of ours (type fuse, source "holdfast:...") from the top, and then a guard. */
-int helper_target_clear_dead(struct target *target, const char **what);
+/* Detaches a mount of ours (type fuse, source "holdfast:...") from the top, then a guard, then removes a directory that
+ * helper_target_create() has made. */
+int helper_target_clear_dead(struct target *target, const char *path, const char *parent, const char **what);
 
 /* connection.c */
 /* Makes the superblock and moves it onto the target. */

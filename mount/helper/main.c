@@ -130,7 +130,7 @@ do_clear(const struct helper_request *request, const char **what)
     helper_target_init(&target);
     int error = helper_target_open(&target, request->path, -1, what);
     if (error == 0)
-        error = helper_target_clear_dead(&target, what);
+        error = helper_target_clear_dead(&target, request->path, permitted_parent, what);
     helper_target_release(&target);
     return error;
 }

@@ -110,6 +110,20 @@ is_number(const char *name)
     return len > 0 && len <= 9 && strspn(name, "0123456789") == len && name[0] != '0';
 }
 
+static bool
+is_number_below(const struct target *target, const char *path, const char *parent)
+{
+    size_t len = strlen(parent);
+    return len > 0 && strncmp(path, parent, len) == 0 && path[len] == '/' &&
+           strcmp(path + len + 1, target->name) == 0 && is_number(target->name);
+}
+
+static bool
+is_made_by_us(const struct statx *here)
+{
+    return here->stx_uid == 0 && (here->stx_mode & 07777) == 0;
+}
+
 int
 helper_target_create(struct target *target, const char *path, const char *parent, const char **what)
 {
@@ -118,9 +132,7 @@ helper_target_create(struct target *target, const char *path, const char *parent
     if (error != 0)
         return error;
     *what = "make the mountpoint";
-    size_t len = strlen(parent);
-    if (len == 0 || strncmp(path, parent, len) != 0 || path[len] != '/' ||
-        strcmp(path + len + 1, target->name) != 0 || !is_number(target->name))
+    if (!is_number_below(target, path, parent))
         return EPERM;
     bool fresh = mkdirat(target->parent, target->name, 0) == 0;
     if (!fresh && errno != EEXIST)
@@ -131,7 +143,7 @@ helper_target_create(struct target *target, const char *path, const char *parent
     if (error != 0)
         return error;
     /* One that an earlier life of ours has left is ours too. */
-    target->created = fresh || (here.stx_uid == 0 && (here.stx_mode & 07777) == 0);
+    target->created = fresh || is_made_by_us(&here);
     return target->created ? 0 : EEXIST;
 }
 
@@ -307,9 +319,11 @@ helper_target_clear(struct target *target)
 }
 
 int
-helper_target_clear_dead(struct target *target, const char **what)
+helper_target_clear_dead(struct target *target, const char *path, const char *parent,
+                         const char **what)
 {
     struct mount_line line;
+    struct statx here;
     *what = "clear the mountpoint";
     int error = top_mount(target, &line);
     if (error == 0 && line.fuse && !line.ours)
@@ -321,5 +335,8 @@ helper_target_clear_dead(struct target *target, const char **what)
             return error;
     }
     clear_guard(target);
+    if (is_number_below(target, path, parent) && look(target->parent, target->name, &here) == 0 &&
+        is_made_by_us(&here))
+        (void)unlinkat(target->parent, target->name, AT_REMOVEDIR);
     return 0;
 }

@@ -1,0 +1,69 @@
+#ifndef MOUNT_SERVICE_IMPL_H
+#define MOUNT_SERVICE_IMPL_H
+
+#include <pthread.h>
+
+#include "mount/mount.h"
+#include "mount/mounter.h"
+#include "mount/notify.h"
+#include "mount/park.h"
+#include "mount/session.h"
+
+/* One mount. `busy` is the right to change it, taken under the service's mutex and kept while calls block without it. */
+struct entry {
+    struct entry *next; /* by rising id */
+    struct mount_service *service;
+    struct mount_info info;
+    int64_t expires_boot_ns; /* CLOCK_BOOTTIME, 0: never */
+    struct session *session; /* NULL: starting or failed */
+    bool busy;
+    bool transient;
+    bool own_path; /* STATE/mnt/ID: made and removed by us */
+    bool gone;     /* the kernel ended the connection */
+};
+
+struct mount_service {
+    struct mount_service_args args;
+    char *state_dir;
+    char *default_parent;
+    struct mounter *mounter; /* NULL: fusermount3 */
+    struct park *park;
+    struct notifier *notifier;
+    struct watch *watch;
+    pthread_mutex_t mutex; /* entries and their fields; taken before a session's mutex, never held over a blocking call */
+    pthread_cond_t changed;
+    struct entry *entries;
+    pthread_t keeper;
+    bool keeper_runs;
+    bool closing;
+};
+
+enum attach_where {
+    ATTACH_AT_PATH,   /* info.path, which has to exist */
+    ATTACH_AT_NUMBER, /* default_parent/N; without a mounter as ATTACH_IN_STATE */
+    ATTACH_IN_STATE,  /* STATE/mnt/ID */
+};
+
+/* attach.c: the steps between "wanted" and "mounted", and back. They need `busy`. */
+int attach_mount(struct entry *entry, const struct volume_info *volume, enum attach_where where,
+                 struct err *err) MUST_CHECK;
+/* ERR_BUSY names the users. `keep_guard`: the mountpoint stays guarded for the next start. */
+int attach_unmount(struct entry *entry, bool detach, bool keep_guard, struct err *err) MUST_CHECK;
+/* After the unmount: waits for the end until `deadline_ns`, aborts, closes the files, forgets. */
+void attach_finish(struct entry *entry, int64_t deadline_ns);
+/* Takes a dead mount or a guard of an earlier life away from `path`. */
+void attach_clear(struct mount_service *service, const char *path);
+bool attach_is_own_path(const struct mount_service *service, const char *path);
+
+/* record.c: rows in the index. */
+int record_put(struct entry *entry, struct err *err) MUST_CHECK; /* sets info.id when it is 0 */
+int record_delete(struct mount_service *service, int64_t id, struct err *err) MUST_CHECK;
+struct record_list {
+    struct index_mount *rows;
+    size_t count, max;
+};
+/* All rows; the caller frees `rows`. */
+int record_load(struct mount_service *service, struct record_list *out, struct err *err) MUST_CHECK;
+int record_find_volume(struct volume_service *volumes, int64_t id, struct volume_info *out, struct err *err) MUST_CHECK;
+
+#endif

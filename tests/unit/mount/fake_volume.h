@@ -1,0 +1,694 @@
+/*
+ * The functions of volume/volume.h (and of the index) that mount/ calls, in memory: the front end is proven on a real kernel
+ * mount without a store. Names that begin with "slow" stand for objects that are not here: with `nowait` they answer
+ * ERR_AGAIN, without it they wait until fake.released or the deadline. The program that includes this replaces the library.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/scope.h"
+#include "volume/volume.h"
+
+#define FAKE_NODES 4096
+#define FAKE_ROOT 7 /* not 1: the numbers of FUSE's root and ours must change places */
+
+struct fake_node {
+    struct volume_attr attr;
+    char name[LIMIT_NAME + 1];
+    char target[LIMIT_SYMLINK + 1];
+    char *data;
+    unsigned opens;
+    bool used;
+};
+struct volume_service {
+    int unused;
+};
+struct volume_file {
+    int64_t node;
+    bool writer;
+};
+static struct {
+    pthread_mutex_t mutex;
+    struct fake_node nodes[FAKE_NODES];
+    int64_t next;
+    bool released;
+    unsigned open_files, flushes, fsyncs, waits, gone;
+    uint64_t last_unique;
+    int64_t last_connection;
+    volume_event_fn *watch;
+    void *watch_arg;
+    struct index_mount rows[16];
+    size_t row_count;
+    int64_t next_row;
+    int flush_fails; /* err_code of volume_flush(), 0: none */
+} fake = { .mutex = PTHREAD_MUTEX_INITIALIZER, .next = FAKE_ROOT, .next_row = 1 };
+static struct volume_service fake_service;
+
+static struct fake_node *
+fake_node(int64_t id)
+{
+    return id > 0 && id < FAKE_NODES && fake.nodes[id].used ? &fake.nodes[id] : NULL;
+}
+
+static struct fake_node *
+fake_child(int64_t parent, const char *name, size_t len)
+{
+    for (int64_t id = FAKE_ROOT; id < fake.next; id++) {
+        struct fake_node *node = fake_node(id);
+        if (node && node->attr.parent == parent && parent != 0 && strlen(node->name) == len &&
+            memcmp(node->name, name, len) == 0)
+            return node;
+    }
+    return NULL;
+}
+
+static struct fake_node *
+fake_make(int64_t parent, const char *name, size_t len, uint32_t mode)
+{
+    if (fake.next >= FAKE_NODES)
+        return NULL;
+    struct fake_node *node = &fake.nodes[fake.next];
+    memset(node, 0, sizeof(*node));
+    node->used = true;
+    node->attr.node = fake.next++;
+    node->attr.parent = parent;
+    node->attr.volume = 1;
+    node->attr.mode = mode;
+    node->attr.kind = S_ISDIR(mode) ? INDEX_DIR : S_ISLNK(mode) ? INDEX_SYMLINK : INDEX_FILE;
+    node->attr.mtime_ns = node->attr.ctime_ns = clock_wall_ns();
+    (void)snprintf(node->attr.version, sizeof(node->attr.version), "v%lld",
+                   (long long)node->attr.node);
+    memcpy(node->name, name, len);
+    return node;
+}
+
+static int
+fake_missing(struct err *err)
+{
+    return err_set(err, ERR_NOT_FOUND, "not there");
+}
+
+/* Waits as a fetch would; the mutex is not held. */
+static int
+fake_wait(const struct volume_ctx *ctx, struct err *err)
+{
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "not here yet");
+    pthread_mutex_lock(&fake.mutex);
+    fake.waits++;
+    while (!fake.released && clock_mono_ns() < ctx->deadline_ns) {
+        pthread_mutex_unlock(&fake.mutex);
+        clock_sleep_ns(2 * NS_PER_MS);
+        pthread_mutex_lock(&fake.mutex);
+    }
+    bool released = fake.released;
+    pthread_mutex_unlock(&fake.mutex);
+    return released ? 0 : err_set(err, ERR_STORE_TIMEOUT, "too late");
+}
+
+static void
+fake_see(const struct volume_ctx *ctx)
+{
+    fake.last_unique = ctx->unique;
+    fake.last_connection = ctx->connection;
+}
+
+static void
+fake_reset(void)
+{
+    for (int64_t id = 0; id < FAKE_NODES; id++)
+        free(fake.nodes[id].data);
+    memset(fake.nodes, 0, sizeof(fake.nodes));
+    fake.next = FAKE_ROOT;
+    fake.released = false;
+    fake.row_count = 0;
+    fake.flush_fails = 0;
+    (void)fake_make(0, "", 0, S_IFDIR | 0777);
+}
+
+/* ---- volumes ---- */
+static void
+fake_info(struct volume_info *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->id = 1;
+    out->root = FAKE_ROOT;
+    memcpy(out->name, "fake", 5);
+    memcpy(out->prefix, "pre/", 5);
+}
+
+int
+volume_find(struct volume_service *service, const char *name, struct volume_info *out,
+            struct err *err)
+{
+    (void)service;
+    if (strcmp(name, "fake") != 0)
+        return fake_missing(err);
+    fake_info(out);
+    return 0;
+}
+
+int
+volume_each(struct volume_service *service, volume_info_fn *fn, void *arg, struct err *err)
+{
+    struct volume_info info;
+    (void)service;
+    fake_info(&info);
+    return fn(arg, &info, err);
+}
+
+struct cache *
+volume_service_cache(struct volume_service *service)
+{
+    (void)service;
+    return NULL;
+}
+
+void
+cache_usage(struct cache *cache, struct cache_usage *out)
+{
+    (void)cache;
+    *out = (struct cache_usage){ .max_bytes = 1u << 30, .free_bytes = 1u << 30 };
+}
+
+/* ---- the tree ---- */
+int
+volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent,
+              const char *name, size_t len, struct volume_attr *out, struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    fake_see(ctx);
+    const struct fake_node *node = fake_child(parent, name, len);
+    if (!node)
+        return fake_missing(err);
+    *out = node->attr;
+    return 0;
+}
+
+int
+volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+               const char *path, struct volume_attr *out, struct err *err)
+{
+    (void)volume; /* one component is enough here */
+    return volume_lookup(service, ctx, FAKE_ROOT, path, strlen(path), out, err);
+}
+
+int
+volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+               struct volume_attr *out, struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    fake_see(ctx);
+    const struct fake_node *node = fake_node(id);
+    if (!node)
+        return fake_missing(err);
+    *out = node->attr;
+    return 0;
+}
+
+int
+volume_path(struct volume_service *service, int64_t id, char *out, size_t size, struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    const struct fake_node *node = fake_node(id);
+    if (!node)
+        return fake_missing(err);
+    (void)snprintf(out, size, "%s", node->name);
+    return 0;
+}
+
+int
+volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+            int64_t after, unsigned limit, volume_entry_fn *fn, void *arg, struct err *err)
+{
+    (void)service;
+    (void)ctx;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    for (int64_t id = after + 1; id < fake.next && limit > 0; id++) {
+        const struct fake_node *node = fake_node(id);
+        if (!node || node->attr.parent != dir)
+            continue;
+        struct volume_entry entry = { node->name, strlen(node->name), id, node->attr };
+        limit--;
+        if (fn(arg, &entry, err) != 0)
+            break;
+    }
+    return 0;
+}
+
+static int
+fake_resize(struct fake_node *node, uint64_t size, struct err *err)
+{
+    char *data = realloc(node->data, size + 1);
+    if (!data)
+        return err_nomem(err);
+    if (size > node->attr.size)
+        memset(data + node->attr.size, 0, size - node->attr.size);
+    node->data = data;
+    node->attr.size = size;
+    return 0;
+}
+
+int
+volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+               const struct volume_change *change, struct volume_attr *out, struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = fake_node(id);
+    if (ctx->read_only)
+        return err_set(err, ERR_READ_ONLY, "read-only");
+    if (!node)
+        return fake_missing(err);
+    if (change->bits & VOLUME_SET_SIZE && fake_resize(node, change->size, err) < 0)
+        return -1;
+    if (change->bits & VOLUME_SET_MODE)
+        node->attr.mode = (node->attr.mode & S_IFMT) | change->mode;
+    if (change->bits & VOLUME_SET_UID)
+        node->attr.uid = change->uid;
+    if (change->bits & VOLUME_SET_GID)
+        node->attr.gid = change->gid;
+    if (change->bits & VOLUME_SET_MTIME)
+        node->attr.mtime_ns = change->mtime_ns;
+    else if (change->bits & VOLUME_SET_SIZE)
+        node->attr.mtime_ns = clock_wall_ns();
+    *out = node->attr;
+    return 0;
+}
+
+static struct fake_node *
+fake_add(const struct volume_ctx *ctx, const struct volume_name *at, uint32_t mode, struct err *err)
+{
+    fake_see(ctx);
+    if (ctx->read_only) {
+        err_set(err, ERR_READ_ONLY, "read-only");
+        return NULL;
+    }
+    if (fake_child(at->parent, at->name, at->len)) {
+        err_set(err, ERR_EXISTS, "there already");
+        return NULL;
+    }
+    struct fake_node *node = fake_make(at->parent, at->name, at->len, mode);
+    if (!node) {
+        err_set(err, ERR_NO_SPACE, "full");
+        return NULL;
+    }
+    node->attr.uid = ctx->uid;
+    node->attr.gid = ctx->gid;
+    return node;
+}
+
+int
+volume_mkdir(struct volume_service *service, const struct volume_ctx *ctx,
+             const struct volume_name *at, uint32_t mode, struct volume_attr *out, struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    const struct fake_node *node = fake_add(ctx, at, S_IFDIR | mode, err);
+    if (!node)
+        return -1;
+    *out = node->attr;
+    return 0;
+}
+
+int
+volume_symlink(struct volume_service *service, const struct volume_ctx *ctx,
+               const struct volume_name *at, const char *target, struct volume_attr *out,
+               struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = fake_add(ctx, at, S_IFLNK | 0777, err);
+    if (!node)
+        return -1;
+    (void)snprintf(node->target, sizeof(node->target), "%s", target);
+    node->attr.size = strlen(target);
+    *out = node->attr;
+    return 0;
+}
+
+int
+volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t id, char *out,
+                size_t size, struct err *err)
+{
+    (void)service;
+    (void)ctx;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    const struct fake_node *node = fake_node(id);
+    if (!node)
+        return fake_missing(err);
+    (void)snprintf(out, size, "%s", node->target);
+    return 0;
+}
+
+static void
+fake_unname(struct fake_node *node)
+{
+    node->attr.parent = 0; /* an orphan while it is open */
+    if (node->opens == 0) {
+        free(node->data);
+        node->data = NULL;
+        node->used = false;
+    }
+}
+
+static bool
+fake_empty(int64_t dir)
+{
+    for (int64_t id = FAKE_ROOT; id < fake.next; id++) {
+        if (fake_node(id) && fake.nodes[id].attr.parent == dir)
+            return false;
+    }
+    return true;
+}
+
+int
+volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
+              const struct volume_name *at, bool dir, const struct precondition *pre,
+              struct err *err)
+{
+    (void)service;
+    (void)pre;
+    (void)ctx;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = fake_child(at->parent, at->name, at->len);
+    if (!node)
+        return fake_missing(err);
+    if (dir != (node->attr.kind == INDEX_DIR))
+        return err_set(err, dir ? ERR_NOT_DIR : ERR_IS_DIR, "other kind");
+    if (dir && !fake_empty(node->attr.node))
+        return err_set(err, ERR_NOT_EMPTY, "not empty");
+    fake_unname(node);
+    return 0;
+}
+
+int
+volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
+              const struct volume_name *from, const struct volume_name *to, unsigned flags,
+              struct err *err)
+{
+    (void)service;
+    (void)ctx;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = fake_child(from->parent, from->name, from->len);
+    struct fake_node *old = fake_child(to->parent, to->name, to->len);
+    if (!node || (flags & RENAME_EXCHANGE && !old))
+        return fake_missing(err);
+    if (old && flags & RENAME_NOREPLACE)
+        return err_set(err, ERR_EXISTS, "there already");
+    if (old && flags & RENAME_EXCHANGE) {
+        memcpy(old->name, node->name, sizeof(old->name));
+        old->attr.parent = from->parent;
+    } else if (old) {
+        if (old->attr.kind == INDEX_DIR && !fake_empty(old->attr.node))
+            return err_set(err, ERR_NOT_EMPTY, "not empty");
+        fake_unname(old);
+    }
+    memset(node->name, 0, sizeof(node->name));
+    memcpy(node->name, to->name, to->len);
+    node->attr.parent = to->parent;
+    return 0;
+}
+
+/* ---- files ---- */
+static struct volume_file *
+fake_open(struct fake_node *node, int flags, struct err *err)
+{
+    struct volume_file *file = calloc(1, sizeof(*file));
+    if (!file) {
+        err_nomem(err);
+        return NULL;
+    }
+    file->node = node->attr.node;
+    file->writer = (flags & O_ACCMODE) != O_RDONLY;
+    node->opens++;
+    fake.open_files++;
+    if (flags & O_TRUNC)
+        node->attr.size = 0;
+    return file;
+}
+
+int
+volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+                 int flags, struct volume_file **out, struct err *err)
+{
+    (void)service;
+    (void)ctx;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = fake_node(id);
+    if (!node)
+        return fake_missing(err);
+    *out = fake_open(node, flags, err);
+    return *out ? 0 : -1;
+}
+
+int
+volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
+                   const struct volume_name *at, uint32_t mode, int flags, struct volume_attr *attr,
+                   struct volume_file **out, struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = flags & O_EXCL ? NULL : fake_child(at->parent, at->name, at->len);
+    if (!node)
+        node = fake_add(ctx, at, S_IFREG | mode, err);
+    if (!node)
+        return -1;
+    *out = fake_open(node, flags, err);
+    *attr = node->attr;
+    return *out ? 0 : -1;
+}
+
+static bool
+fake_is_slow(const struct volume_file *file)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    return strncmp(fake.nodes[file->node].name, "slow", 4) == 0;
+}
+
+ssize_t
+volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out, size_t len,
+                 uint64_t off, struct err *err)
+{
+    if (fake_is_slow(file) && fake_wait(ctx, err) < 0)
+        return -1;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    const struct fake_node *node = &fake.nodes[file->node];
+    if (off >= node->attr.size)
+        return 0;
+    if (len > node->attr.size - off)
+        len = node->attr.size - off;
+    memcpy(out, node->data + off, len);
+    return (ssize_t)len;
+}
+
+int
+volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data,
+                  size_t len, uint64_t off, struct err *err)
+{
+    if (!file->writer)
+        return err_set(err, ERR_PERM, "not open for writing");
+    if (fake_is_slow(file) && fake_wait(ctx, err) < 0)
+        return -1;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = &fake.nodes[file->node];
+    if (off + len > node->attr.size && fake_resize(node, off + len, err) < 0)
+        return -1;
+    memcpy(node->data + off, data, len);
+    node->attr.mtime_ns = clock_wall_ns();
+    return 0;
+}
+
+int
+volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode, uint64_t off,
+                     uint64_t len, struct err *err)
+{
+    (void)ctx;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    if (mode != 0)
+        return err_set(err, ERR_UNSUPPORTED, "mode");
+    struct fake_node *node = &fake.nodes[file->node];
+    return off + len > node->attr.size ? fake_resize(node, off + len, err) : 0;
+}
+
+int
+volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off, int whence,
+                 uint64_t *out, struct err *err)
+{
+    (void)ctx;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    uint64_t size = fake.nodes[file->node].attr.size;
+    if (off >= size)
+        return err_set(err, ERR_RANGE, "behind the end");
+    *out = whence == SEEK_DATA ? off : size;
+    return 0;
+}
+
+int
+volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
+{
+    (void)file;
+    (void)ctx;
+    (void)err;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    fake.flushes++;
+    return 0;
+}
+
+int
+volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
+{
+    (void)file;
+    (void)err;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    fake_see(ctx);
+    fake.fsyncs++;
+    return 0;
+}
+
+void
+volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
+{
+    (void)ctx;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = &fake.nodes[file->node];
+    fake.open_files--;
+    if (--node->opens == 0 && node->attr.parent == 0 && node->attr.node != FAKE_ROOT)
+        fake_unname(node);
+    free(file);
+}
+
+int
+volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, struct err *err)
+{
+    (void)service;
+    (void)ctx;
+    (void)err;
+    return 0;
+}
+
+void
+volume_connection_gone(struct volume_service *service, int64_t connection)
+{
+    (void)service;
+    (void)connection;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    fake.gone++;
+}
+
+int
+volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+             struct volume_barrier *out, struct err *err)
+{
+    (void)service;
+    (void)volume;
+    (void)deadline_ns;
+    (void)out;
+    return fake.flush_fails ? err_set(err, (enum err_code)fake.flush_fails, "not yet") : 0;
+}
+
+int
+volume_watch(struct volume_service *service, volume_event_fn *fn, void *arg, struct err *err)
+{
+    (void)service;
+    (void)err;
+    fake.watch = fn;
+    fake.watch_arg = arg;
+    return 0;
+}
+
+/* ---- the index ---- */
+struct index *
+volume_service_index(struct volume_service *service)
+{
+    (void)service;
+    return NULL;
+}
+
+int
+index_write(struct index *index, enum index_durability durability, index_fn *fn, void *arg,
+            struct err *err)
+{
+    (void)index;
+    (void)durability;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    return fn(NULL, arg, err);
+}
+
+int
+index_read(struct index *index, index_fn *fn, void *arg, struct err *err)
+{
+    return index_write(index, INDEX_NORMAL, fn, arg, err);
+}
+
+int
+index_mount_put(struct index_tx *tx, struct index_mount *row, struct err *err)
+{
+    (void)tx;
+    if (row->id == 0)
+        row->id = fake.next_row++;
+    for (size_t i = 0; i < fake.row_count; i++) {
+        if (fake.rows[i].id == row->id) {
+            fake.rows[i] = *row;
+            return 0;
+        }
+    }
+    if (fake.row_count == sizeof(fake.rows) / sizeof(fake.rows[0]))
+        return err_set(err, ERR_NO_SPACE, "full");
+    fake.rows[fake.row_count++] = *row;
+    return 0;
+}
+
+int
+index_mount_delete(struct index_tx *tx, int64_t id, struct err *err)
+{
+    (void)tx;
+    for (size_t i = 0; i < fake.row_count; i++) {
+        if (fake.rows[i].id == id) {
+            fake.rows[i] = fake.rows[--fake.row_count];
+            return 0;
+        }
+    }
+    return fake_missing(err);
+}
+
+int
+index_mount_each(struct index_tx *tx, index_mount_fn *fn, void *arg, struct err *err)
+{
+    (void)tx;
+    for (size_t i = 0; i < fake.row_count; i++) {
+        if (fn(arg, &fake.rows[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
