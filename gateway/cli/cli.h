@@ -48,8 +48,8 @@ struct cli_option {
 };
 /* Sorts argv (behind the command's name) into options and words; --json, --state, --url and --config go into `cli`. "--" ends the
  * options. `least` to `most` words. Answers the number of words. */
-int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_option *options, int least, int most,
-              const char **words, struct err *err) MUST_CHECK;
+int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_option *options, int least,
+              int most, const char **words, struct err *err) MUST_CHECK;
 
 /* VOLUME:/path, both checked; `path` holds LIMIT_PATH + 1, `volume` LIMIT_VOLUME_NAME + 1. */
 bool cli_is_place(const char *text);
@@ -72,7 +72,7 @@ struct client_request {
     int64_t body_size; /* -1: until the end of body_fd */
     int sink_fd;       /* with `has_sink`: where the answer's body goes */
     bool has_sink;
-    int timeout_s; /* 0: 60; for each wait on the socket */
+    int timeout_s;        /* 0: 60; for each wait on the socket */
     const char *progress; /* name to show while bytes move, or NULL */
 };
 struct client_response {
@@ -83,15 +83,16 @@ struct client_response {
 void client_response_init(struct client_response *response);
 void client_response_release(struct client_response *response);
 /* Any answer below 400 is a success; a problem document becomes the error it describes. */
-int client_call(struct cli *cli, const struct client_request *request, struct client_response *response,
-                struct err *err) MUST_CHECK;
+int cli_client_call(struct cli *cli, const struct client_request *request,
+                    struct client_response *response, struct err *err) MUST_CHECK;
 /* For JSON both ways; `body` is taken (NULL for none), *out (may be NULL) is the answer. */
-int client_json(struct cli *cli, const char *method, const char *target, json_t *body, int timeout_s, json_t **out,
-                struct err *err) MUST_CHECK;
+int client_json(struct cli *cli, const char *method, const char *target, json_t *body,
+                int timeout_s, json_t **out, struct err *err) MUST_CHECK;
 /* STATE of this call: --state, HOLDFAST_STATE, the file, the default. */
 int client_state(struct cli *cli, char *out, size_t size, struct err *err) MUST_CHECK;
 /* prefix + "/" + volume + "/" + path, percent-encoded. */
-int client_target(const char *prefix, const char *volume, const char *path, struct buf *out, struct err *err) MUST_CHECK;
+int client_target(const char *prefix, const char *volume, const char *path, struct buf *out,
+                  struct err *err) MUST_CHECK;
 
 /* ---- output.c ---- */
 #define TABLE_COLUMNS 8
@@ -102,7 +103,8 @@ struct table {
     bool failed;
 };
 void table_init(struct table *table, size_t columns);
-void table_add(struct table *table, const char *text); /* made safe for a terminal; NULL counts as "-" */
+void table_add(struct table *table,
+               const char *text); /* made safe for a terminal; NULL counts as "-" */
 void table_add_size(struct table *table, int64_t bytes);
 void table_print(struct table *table); /* the first row is the head; also frees */
 int print_json(const json_t *value, struct err *err) MUST_CHECK;

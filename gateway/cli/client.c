@@ -468,8 +468,8 @@ exchange(struct link *link, const struct client_request *request, struct client_
 }
 
 int
-client_call(struct cli *cli, const struct client_request *request, struct client_response *response,
-            struct err *err)
+cli_client_call(struct cli *cli, const struct client_request *request,
+                struct client_response *response, struct err *err)
 {
     struct link *link = calloc(1, sizeof(*link));
     if (!link)
@@ -508,7 +508,7 @@ client_json(struct cli *cli, const char *method, const char *target, json_t *bod
                                       .body = held ? buf_cstr(&text) : NULL,
                                       .timeout_s = timeout_s };
     client_response_init(&response);
-    int rc = client_call(cli, &request, &response, err);
+    int rc = cli_client_call(cli, &request, &response, err);
     if (rc == 0 && out) {
         *out = json_parse(buf_cstr(&response.body), response.body.len, err);
         rc = *out ? 0 : err_wrap(err, "the gateway's answer");

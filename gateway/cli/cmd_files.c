@@ -172,7 +172,7 @@ fetch(struct cli *cli, const struct place *place, const char *version, int fd, c
                                       .has_sink = true,
                                       .progress = progress };
     client_response_init(&response);
-    int rc = client_call(cli, &request, &response, err);
+    int rc = cli_client_call(cli, &request, &response, err);
     client_response_release(&response);
     return rc;
 }
@@ -356,7 +356,7 @@ send_put(struct cli *cli, const struct put_words *w, const struct put *put, int 
     if (put->wait[0] != '\0')
         request.headers[request.header_count++] = (struct client_header){ "Prefer", put->wait };
     client_response_init(&response);
-    int rc = client_call(cli, &request, &response, err);
+    int rc = cli_client_call(cli, &request, &response, err);
     if (rc == 0) {
         *answer = json_parse(buf_cstr(&response.body), response.body.len, err);
         rc = *answer ? 0 : -1;
@@ -425,7 +425,7 @@ remove_one(struct cli *cli, const char *word, bool recursive, struct err *err)
                                       .headers = { { "If-Match", "*" } },
                                       .header_count = 1 };
     client_response_init(&response);
-    int rc = client_call(cli, &request, &response, err);
+    int rc = cli_client_call(cli, &request, &response, err);
     client_response_release(&response);
     return rc;
 }
