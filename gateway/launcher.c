@@ -82,9 +82,30 @@ find_bwrap(void)
     return NULL;
 }
 
-static _Noreturn void
-exec_sandbox(const struct job *job, const char *program, const char *const *argv)
+/* bubblewrap's options as "a\0b\0": its own command line is readable inside, and they hold paths of the host. */
+static int
+options_fd(const struct sandbox_args *args)
 {
+    int fd = memfd_create("options", 0);
+    for (size_t i = 0; fd >= 0 && i < args->command; i++) {
+        size_t len = strlen(args->argv[i]) + 1;
+        if (write(fd, args->argv[i], len) != (ssize_t)len) {
+            (void)close(fd);
+            return -1;
+        }
+    }
+    if (fd >= 0 && lseek(fd, 0, SEEK_SET) < 0) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static _Noreturn void
+exec_sandbox(const struct job *job, const char *program, struct sandbox_args *args)
+{
+    char number[12];
+    int options = options_fd(args);
     static char *const environment[] = { (char *)(uintptr_t) "PATH=/usr/bin:/bin", NULL };
     struct rlimit no_core = { 0, 0 };
     sigset_t none;
@@ -92,10 +113,16 @@ exec_sandbox(const struct job *job, const char *program, const char *const *argv
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
     (void)setrlimit(RLIMIT_CORE, &no_core);
+    (void)snprintf(number, sizeof(number), "%d", options);
     for (int i = 0; i < STDIO_COUNT; i++) {
-        if (dup2(job->stdio[i], i) < 0)
+        if (options < 0 || dup2(job->stdio[i], i) < 0)
             _exit(125);
     }
+    const char **argv =
+        args->argv + args->command - 3; /* over the last options, which are in the descriptor now */
+    argv[0] = "bwrap";
+    argv[1] = "--args";
+    argv[2] = number;
     (void)execve(program, (char *const *)(uintptr_t)argv, environment);
     _exit(125);
 }
@@ -121,7 +148,7 @@ start_sandbox(struct job *job, const char *mounts, struct err *err)
     if (rc == 0) {
         job->pid = fork();
         if (job->pid == 0)
-            exec_sandbox(job, program, args->argv);
+            exec_sandbox(job, program, args);
         rc = job->pid < 0 ? err_sys(err, errno, "cannot start the sandbox") : 0;
     }
     (void)close(fds.status);
@@ -182,6 +209,19 @@ answer(int conn, const char *outcome, int status, const char *message)
         log_debug(run, "a client left before its answer: %s", err.msg);
 }
 
+/* The sandbox's own first process comes to us when bubblewrap ends (subreaper); its end is the end of all others in there, and
+ * only then is no mount in use any more. */
+static void
+reap_rest(void)
+{
+    int64_t end = clock_mono_ns() + 5 * NS_PER_S;
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && clock_mono_ns() < end) {
+        if (pid == 0)
+            clock_sleep_ns(2 * NS_PER_MS);
+    }
+}
+
 static void
 finish_job(struct job *job)
 {
@@ -190,6 +230,7 @@ finish_job(struct job *job)
     (void)kill(job->pid, SIGKILL); /* bubblewrap takes its whole pid namespace with it */
     while (waitpid(job->pid, &status, 0) < 0 && errno == EINTR)
         ;
+    reap_rest();
     if (job->timed_out)
         answer(job->conn, "timeout", 124, "the time limit ran out");
     else if (read_exit_code(job->status_fd, &code))
@@ -235,7 +276,7 @@ keeper_main(const struct launcher *launcher, int conn)
     char *text = malloc(LAUNCHER_SPEC_MAX);
     (void)signal(SIGCHLD, SIG_DFL);
     (void)prctl(PR_SET_NAME, "holdfast-keeper");
-    (void)prctl(PR_SET_PDEATHSIG, 0);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (text && receive_job(&job, text, LAUNCHER_SPEC_MAX, &len, &err) == 0) {
         job.spec = json_parse(text, len, &err);
         if (job.spec && run_job(&job, launcher, &err) == 0)

@@ -28,8 +28,8 @@ add_all(struct sandbox_args *out, const char *const *texts, struct err *err)
 
 /* The system, read-only: programs and what they need to find their libraries, certificates and names. Nothing else of the host. */
 static const char *const frame[] = {
-    "bwrap",
     "--unshare-all",
+    "--unshare-user",
     "--die-with-parent",
     "--new-session",
     "--disable-userns",
@@ -184,6 +184,7 @@ add_command(const json_t *spec, struct sandbox_args *out, struct err *err)
     const json_t *argv = json_object_get(spec, "argv");
     if (json_array_size(argv) == 0)
         return err_set(err, ERR_INVAL, "there is no command to run");
+    out->command = out->count;
     if (add_all(out, shell, err) < 0)
         return -1;
     for (size_t i = 0; i < json_array_size(argv); i++) {

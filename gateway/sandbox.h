@@ -18,6 +18,8 @@
 struct sandbox_args {
     const char *argv[SANDBOX_ARGS_MAX]; /* ends in NULL; texts belong to the specification or are constant */
     size_t count;
+    size_t command; /* where "--" and the command begin: what stands before goes to bubblewrap by descriptor, because its
+                     * command line can be read inside */
     char status_fd[12], passwd_fd[12], group_fd[12];
 };
 
