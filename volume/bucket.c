@@ -34,8 +34,14 @@ observe_tx(struct index_tx *tx, void *arg, struct err *err)
     if (rc == 0) {
         sync_observe(&kv->view, &call->seen, &effect);
         if (effect.bits != 0)
-            rc = view_apply(call->service, tx, call->key, kv, &effect,
-                            call->has_attrs ? &call->attrs : NULL, &call->drop, err);
+            rc = view_apply(&(struct view_change){ .service = call->service,
+                                                   .tx = tx,
+                                                   .key = call->key,
+                                                   .kv = kv,
+                                                   .effect = &effect,
+                                                   .attrs = call->has_attrs ? &call->attrs : NULL,
+                                                   .drop = &call->drop },
+                            err);
         /* Where the tree is dirty the engine makes the conflict. */
         if (rc == 0 && (effect.bits & SYNC_SET_HAVE) != 0 && kv->view.want.dirty)
             rc = key_want_sync(tx, call->volume, call->key, 0, err);
@@ -295,7 +301,8 @@ merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry
         *err = local;
         return -1;
     }
-    if (node_make(tx, &nobody, &at, INDEX_DIR, S_IFDIR | 0755, &node, err) != 0)
+    if (node_make(tx, &nobody, &at, &(struct node_kind){ INDEX_DIR, S_IFDIR | 0755 }, &node, err) !=
+        0)
         return -1;
     node.uid = call->node.uid;
     node.gid = call->node.gid;
@@ -337,7 +344,14 @@ merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry
     if (rc == 0)
         sync_observe(&kv->view, &seen, &effect);
     if (rc == 0 && effect.bits != 0)
-        rc = view_apply(call->service, tx, entry->key, kv, &effect, &attrs, &call->drop, err);
+        rc = view_apply(&(struct view_change){ .service = call->service,
+                                               .tx = tx,
+                                               .key = entry->key,
+                                               .kv = kv,
+                                               .effect = &effect,
+                                               .attrs = &attrs,
+                                               .drop = &call->drop },
+                        err);
     free(kv);
     return rc;
 }

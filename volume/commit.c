@@ -217,8 +217,9 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
         uint32_t mode = call->args->mode != 0 ? call->args->mode
                         : old_mode != 0       ? old_mode & 07777u
                                               : 0644u;
-        if (node_make(tx, call->ctx, &at, INDEX_FILE, S_IFREG | (mode & 07777), &call->node, err) !=
-            0)
+        if (node_make(tx, call->ctx, &at,
+                      &(struct node_kind){ INDEX_FILE, S_IFREG | (mode & 07777) }, &call->node,
+                      err) != 0)
             return -1;
     } else if (call->args->mode != 0) {
         call->node.mode = S_IFREG | (call->args->mode & 07777);

@@ -661,15 +661,14 @@ match_conflict(void *arg, const struct index_conflict *row, struct err *err)
 static int
 keep_orphan(struct index_tx *tx, struct freeze_call *call, struct err *err)
 {
-    static const struct sync_have unknown;
+    struct view_loser kept = { .content = &call->content, .reason = "conflict" };
     struct loser_call loser = { .node = call->node.id };
     if (index_conflict_each(tx, call->node.volume, match_conflict, &loser, err) != 0 ||
         index_content_update(tx, &call->content, err) != 0)
         return -1;
     if (loser.found) {
         call->node.content = 0;
-        if (view_keep_loser(call->service, tx, &call->node, &call->content, "conflict", &unknown,
-                            err) != 0)
+        if (view_keep_loser(call->service, tx, &call->node, &kept, err) != 0)
             return -1;
     }
     return index_node_update(tx, &call->node, err);

@@ -136,7 +136,8 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
     if (index_node_get(tx, call->at->parent, &dir, err) != 0 ||
         index_volume_get(tx, dir.volume, &volume, err) != 0 ||
         service_may_write(call->service, call->ctx, &volume, err) != 0 ||
-        node_make(tx, call->ctx, call->at, INDEX_FILE, call->mode, &call->node, err) != 0)
+        node_make(tx, call->ctx, call->at, &(struct node_kind){ INDEX_FILE, call->mode },
+                  &call->node, err) != 0)
         return -1;
     call->content = (struct index_content){ .node = call->node.id,
                                             .volume = call->node.volume,
@@ -186,6 +187,33 @@ create_new(struct create_call *call, struct err *err)
     return 0;
 }
 
+/* Finds the name or makes it; *existed says which. */
+static int
+find_or_create(struct create_call *call, bool *existed, struct err *err)
+{
+    const struct volume_name *at = call->at;
+    struct err local = ERR_INIT;
+    *existed = false;
+    if (!call->ctx->resent) {
+        *existed = volume_lookup(call->service, call->ctx, at->parent, at->name, at->len,
+                                 call->attr, &local) == 0;
+        if (*existed)
+            return 0;
+        if (local.code != ERR_NOT_FOUND) {
+            *err = local;
+            return -1;
+        }
+    }
+    if (create_new(call, &local) == 0)
+        return 0;
+    if (local.code != ERR_EXISTS) {
+        *err = local;
+        return -1;
+    }
+    *existed = true; /* somebody was faster */
+    return volume_lookup(call->service, call->ctx, at->parent, at->name, at->len, call->attr, err);
+}
+
 int
 volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
                    const struct volume_name *at, uint32_t mode, int flags, struct volume_attr *attr,
@@ -194,29 +222,16 @@ volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
     struct create_call call = {
         .service = service, .ctx = ctx, .at = at, .mode = S_IFREG | (mode & 07777), .attr = attr
     };
-    struct err local = ERR_INIT;
+    bool existed;
     if (ctx->nowait)
         return err_set(err, ERR_AGAIN, "creating waits for the index");
-    bool exists = !ctx->resent &&
-                  volume_lookup(service, ctx, at->parent, at->name, at->len, attr, &local) == 0;
-    if (!exists && !ctx->resent && local.code != ERR_NOT_FOUND) {
-        *err = local;
+    if (find_or_create(&call, &existed, err) != 0)
         return -1;
-    }
-    if (!exists && create_new(&call, &local) != 0) {
-        if (local.code != ERR_EXISTS) {
-            *err = local;
-            return -1;
-        }
-        exists = true; /* somebody was faster */
-        if (volume_lookup(service, ctx, at->parent, at->name, at->len, attr, err) != 0)
-            return -1;
-    }
-    if (exists && (flags & O_EXCL) != 0)
+    if (existed && (flags & O_EXCL) != 0)
         return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)at->len, at->name);
     if (volume_file_open(service, ctx, attr->node, flags & ~(O_CREAT | O_EXCL), out, err) != 0)
         return -1;
-    return exists ? volume_getattr(service, ctx, attr->node, attr, err) : 0;
+    return existed ? volume_getattr(service, ctx, attr->node, attr, err) : 0;
 }
 
 /* ---- reading and writing ---- */

@@ -133,41 +133,52 @@ reserved_name(const struct index_volume *volume, const struct volume_name *at)
            memcmp(at->name, ours, at->len) == 0;
 }
 
-int
-node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
-          enum index_kind kind, uint32_t mode, struct index_node *out, struct err *err)
+/* Whether the name may be given in this folder, and is free. */
+static int
+check_free(struct index_tx *tx, const struct volume_name *at, struct index_node *parent,
+           struct err *err)
 {
-    struct index_node parent;
+    struct index_node taken;
     struct index_volume volume;
     struct err missing = ERR_INIT;
-    char key[LIMIT_KEY + 1];
     if (path_check_name(at->name, at->len, err) != 0 ||
-        index_node_get(tx, at->parent, &parent, err) != 0 ||
-        index_volume_get(tx, parent.volume, &volume, err) != 0)
+        index_node_get(tx, at->parent, parent, err) != 0 ||
+        index_volume_get(tx, parent->volume, &volume, err) != 0)
         return -1;
-    if (parent.kind != INDEX_DIR)
+    if (parent->kind != INDEX_DIR)
         return err_set(err, ERR_NOT_DIR, "not a folder");
-    if ((parent.flags & INDEX_NODE_ORPHAN) != 0)
+    if ((parent->flags & INDEX_NODE_ORPHAN) != 0)
         return err_set(err, ERR_NOT_FOUND, "the folder was removed");
     if (reserved_name(&volume, at))
         return err_set(err, ERR_PERM, "the name '.holdfast' is taken by Holdfast itself here");
-    if (index_node_child(tx, at->parent, at->name, at->len, out, &missing) == 0)
+    if (index_node_child(tx, at->parent, at->name, at->len, &taken, &missing) == 0)
         return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)at->len, at->name);
     if (missing.code != ERR_NOT_FOUND) {
         *err = missing;
         return -1;
     }
+    return 0;
+}
+
+int
+node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
+          const struct node_kind *kind, struct index_node *out, struct err *err)
+{
+    struct index_node parent;
+    char key[LIMIT_KEY + 1];
+    if (check_free(tx, at, &parent, err) != 0)
+        return -1;
     memset(out, 0, sizeof(*out));
     out->volume = parent.volume;
     out->parent = at->parent;
     out->name_len = (uint16_t)at->len;
     memcpy(out->name, at->name, at->len);
-    out->kind = kind;
-    out->mode = mode;
+    out->kind = kind->kind;
+    out->mode = kind->mode;
     out->uid = ctx->uid;
     out->gid = (parent.mode & S_ISGID) != 0 ? parent.gid : ctx->gid;
     out->mtime_ns = out->ctime_ns = clock_wall_ns();
-    if (kind == INDEX_DIR)
+    if (kind->kind == INDEX_DIR)
         out->listed_ns = out->mtime_ns;
     if (ulid_new(out->ulid, err) != 0 || index_node_insert(tx, out, err) != 0 ||
         key_of_node(tx, out, key, err) != 0)
@@ -210,7 +221,8 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->replayed)
         return 0;
     if (check_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
-        node_make(tx, call->ctx, call->at, call->kind, call->mode, &call->node, err) != 0)
+        node_make(tx, call->ctx, call->at, &(struct node_kind){ call->kind, call->mode },
+                  &call->node, err) != 0)
         return -1;
     if (call->target != NULL)
         text_set(call->node.target, call->target);

@@ -147,8 +147,9 @@ revert_node(struct index_tx *tx, struct recovery *call, struct index_node *node,
 static int
 torn_row(struct index_tx *tx, struct recovery *call, struct index_node *node, struct err *err)
 {
-    static const struct sync_have unknown;
+    struct view_loser loser = { .reason = "torn" };
     struct index_content row = *call->content;
+    loser.content = &row;
     row.size = (uint64_t)call->st.st_size;
     row.sha256[0] = row.md5[0] = '\0';
     row.version[0] = '\0';
@@ -161,7 +162,7 @@ torn_row(struct index_tx *tx, struct recovery *call, struct index_node *node, st
             return err->code == ERR_NOT_FOUND ? 0 : -1;
         return drop_add(&call->drop, row.id, err);
     }
-    if (view_keep_loser(call->service, tx, node, &row, "torn", &unknown, err) != 0)
+    if (view_keep_loser(call->service, tx, node, &loser, err) != 0)
         return -1;
     return revert_node(tx, call, node, err);
 }

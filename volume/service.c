@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/parse.h"
 #include "base/scope.h"
 #include "volume/service_impl.h"
 
@@ -215,7 +216,8 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
     char id[ULID_SIZE];
     struct err local = ERR_INIT;
     int rc = read_store_id(service, id, &local);
-    if (rc != 0 && local.code == ERR_NOT_FOUND) {
+    bool absent = rc != 0 && local.code == ERR_NOT_FOUND;
+    if (absent) {
         if (known[0] != '\0')
             return err_set(err, ERR_WRONG_STORE,
                            "%s is empty or another bucket, but the state directory belongs to "
@@ -223,9 +225,9 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
                            "or give a fresh --state",
                            service->store->url, known);
         if (make_store_id(service, id, err) != 0) {
-            if (err->code != ERR_CONFLICT)
+            /* ERR_CONFLICT: another gateway was faster, its id counts. */
+            if (err->code != ERR_CONFLICT || read_store_id(service, id, err) != 0)
                 return err_wrap(err, "cannot write to %s", service->store->url);
-            return bind_store(service, known, err); /* another gateway was faster */
         }
     } else if (rc != 0) {
         *err = local;
@@ -258,13 +260,13 @@ caps_print(const struct store_caps *caps, char *out, size_t size)
 static bool
 caps_scan(const char *text, struct store_caps *out)
 {
-    int flag[11];
-    long long interval;
-    unsigned long long max;
-    if (sscanf(text, "%d %d %d %d %d %d %d %d %d %d %d %lld %llu", &flag[0], &flag[1], &flag[2],
-               &flag[3], &flag[4], &flag[5], &flag[6], &flag[7], &flag[8], &flag[9], &flag[10],
-               &interval, &max) != 13)
-        return false;
+    uint64_t value[13];
+    for (size_t i = 0; i < 13; i++) {
+        size_t len = strcspn(text, " ");
+        if (!parse_u64_n(text, len, &value[i]))
+            return false;
+        text += len + (text[len] == ' ');
+    }
     enum store_yes_no *field[11] = { &out->put_if_absent,        &out->put_if_match,
                                      &out->put_atomic,           &out->delete_if_match,
                                      &out->copy_source_if_match, &out->copy_dest_conditions,
@@ -272,10 +274,10 @@ caps_scan(const char *text, struct store_caps *out)
                                      &out->list_consistent,      &out->presign,
                                      &out->folds_names };
     for (size_t i = 0; i < 11; i++)
-        *field[i] = (enum store_yes_no)flag[i];
-    out->min_write_interval_ns = interval;
-    out->max_put_bytes = max;
-    return true;
+        *field[i] = (enum store_yes_no)value[i];
+    out->min_write_interval_ns = (int64_t)value[11];
+    out->max_put_bytes = value[12];
+    return *text == '\0';
 }
 
 static int

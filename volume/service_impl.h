@@ -128,9 +128,12 @@ int key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t 
 int key_discard(struct index_tx *tx, int64_t volume, const char *key, struct err *err) MUST_CHECK;
 
 /* names.c parts that others need */
+struct node_kind {
+    enum index_kind kind;
+    uint32_t mode; /* with file type */
+};
 int node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
-              enum index_kind kind, uint32_t mode, struct index_node *out,
-              struct err *err) MUST_CHECK;
+              const struct node_kind *kind, struct index_node *out, struct err *err) MUST_CHECK;
 /* Takes the name away from a node: an orphan while it is open, else gone with its content rows (numbers of files to remove
  * come back through `drop`). The object at its key is discarded. */
 struct drop_list {
@@ -212,16 +215,27 @@ struct key_view {
 };
 int view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, const char *key,
                struct key_view *out, struct err *err) MUST_CHECK;
-int view_apply(struct volume_service *service, struct index_tx *tx, const char *key,
-               struct key_view *view, const struct sync_effect *effect,
-               const struct object_attrs *attrs, struct drop_list *drop,
-               struct err *err) MUST_CHECK;
+/* An effect and what it is applied with. */
+struct view_change {
+    struct volume_service *service;
+    struct index_tx *tx;
+    const char *key;
+    struct key_view *kv;
+    const struct sync_effect *effect;
+    const struct object_attrs *attrs; /* what a HEAD told about theirs; NULL: unknown */
+    struct drop_list *drop;
+};
+int view_apply(struct view_change *change, struct err *err) MUST_CHECK;
 
-/* The bytes of a node become a conflict's: pinned, detached from the node, queued for .holdfast/conflicts/. `reason` is
- * "conflict", "deleted" or "torn". */
+/* The bytes of a node become a conflict's: pinned, detached from the node, queued for .holdfast/conflicts/. */
+struct view_loser {
+    const struct index_content *content;
+    const char *reason; /* "conflict", "deleted" or "torn" */
+    struct sync_have theirs;
+};
 int view_keep_loser(struct volume_service *service, struct index_tx *tx,
-                    const struct index_node *node, const struct index_content *content,
-                    const char *reason, const struct sync_have *theirs, struct err *err) MUST_CHECK;
+                    const struct index_node *node, const struct view_loser *loser,
+                    struct err *err) MUST_CHECK;
 
 /* sync.c */
 int sync_engine_open(struct volume_service *service, struct err *err) MUST_CHECK;

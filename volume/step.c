@@ -100,6 +100,20 @@ evacuate_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
+apply(struct step *step, struct index_tx *tx, const struct sync_effect *effect,
+      const struct object_attrs *attrs, struct err *err)
+{
+    struct view_change change = { .service = step->service,
+                                  .tx = tx,
+                                  .key = step->key,
+                                  .kv = &step->kv,
+                                  .effect = effect,
+                                  .attrs = attrs,
+                                  .drop = &step->drop };
+    return view_apply(&change, err);
+}
+
+static int
 judge_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct step *step = arg;
@@ -111,8 +125,7 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
     sync_judge(&step->kv.view, &step->answer, &step->effect);
     if (step->error[0] != '\0')
         text_set(step->kv.intent.last_error, step->error);
-    if (view_apply(step->service, tx, step->key, &step->kv, &step->effect,
-                   step->has_attrs ? &step->attrs : NULL, &step->drop, err) != 0)
+    if (apply(step, tx, &step->effect, step->has_attrs ? &step->attrs : NULL, err) != 0)
         return -1;
     if ((step->effect.bits & SYNC_KEEP_LOSER) != 0)
         step->lost_node = step->effect.node;
@@ -136,8 +149,7 @@ effect_tx(struct index_tx *tx, void *arg, struct err *err)
         return step->decision.action != planned ? 0 : -1;
     if ((step->decision.effect.bits & SYNC_KEEP_LOSER) != 0)
         step->lost_node = step->decision.effect.node;
-    return view_apply(step->service, tx, step->key, &step->kv, &step->decision.effect, NULL,
-                      &step->drop, err);
+    return apply(step, tx, &step->decision.effect, NULL, err);
 }
 
 static int
@@ -199,7 +211,7 @@ backoff_tx(struct index_tx *tx, void *arg, struct err *err)
     struct sync_effect effect = { .bits = SYNC_BACK_OFF };
     if (view_build(step->service, tx, step->volume, step->key, &step->kv, err) != 0)
         return -1;
-    if (view_apply(step->service, tx, step->key, &step->kv, &effect, NULL, &step->drop, err) != 0)
+    if (apply(step, tx, &effect, NULL, err) != 0)
         return -1;
     struct index_intent row;
     if (index_intent_get(tx, step->key, &row, err) != 0)

@@ -87,6 +87,25 @@ volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int
     return 0;
 }
 
+static int
+find_child(struct volume_service *service, const struct volume_ctx *ctx, struct node_call *call,
+           struct err *err)
+{
+    struct err local = ERR_INIT;
+    if (index_read(service->index, read_child, call, &local) != 0) {
+        if (local.code != ERR_NOT_FOUND) {
+            *err = local;
+            return -1;
+        }
+        if (ensure_listed(service, ctx, call->id, err) != 0)
+            return -1;
+        return index_read(service->index, read_child, call, err);
+    }
+    if (call->dir.listed_ns != 0 && clock_wall_ns() - call->dir.listed_ns > service->list_ttl_ns)
+        bucket_refresh_dir(service, call->id);
+    return 0;
+}
+
 int
 volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent,
               const char *name, size_t len, struct volume_attr *out, struct err *err)
@@ -94,19 +113,8 @@ volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int6
     if (path_check_name(name, len, err) != 0)
         return -1;
     struct node_call call = { .id = parent, .name = name, .len = len };
-    struct err local = ERR_INIT;
-    if (index_read(service->index, read_child, &call, &local) != 0) {
-        if (local.code != ERR_NOT_FOUND) {
-            *err = local;
-            return -1;
-        }
-        if (ensure_listed(service, ctx, parent, err) != 0 ||
-            index_read(service->index, read_child, &call, err) != 0)
-            return -1;
-    } else if (call.dir.listed_ns != 0 &&
-               clock_wall_ns() - call.dir.listed_ns > service->list_ttl_ns) {
-        bucket_refresh_dir(service, parent);
-    }
+    if (find_child(service, ctx, &call, err) != 0)
+        return -1;
     if (ensure_complete(service, ctx, &call, err) != 0)
         return -1;
     *out = call.attr;
@@ -251,38 +259,51 @@ complete_row(struct volume_service *service, const struct volume_ctx *ctx, struc
 
 #define LIST_BATCH 256u
 
+struct giving {
+    int64_t after;
+    unsigned given;
+    volume_entry_fn *fn;
+    void *arg;
+};
+
+/* 1: the caller's function has had enough. */
+static int
+give_row(struct volume_service *service, const struct volume_ctx *ctx, struct list_row *row,
+         struct giving *giving, struct err *err)
+{
+    if (complete_row(service, ctx, row, err) != 0)
+        return -1;
+    giving->after = row->attr.node;
+    if (row->name_len == 0)
+        return 0;
+    attr_live(service, &row->attr);
+    struct volume_entry entry = {
+        .name = row->name, .name_len = row->name_len, .cookie = giving->after, .attr = row->attr
+    };
+    int rc = giving->fn(giving->arg, &entry, err);
+    giving->given += rc == 0;
+    return rc;
+}
+
 int
 volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
             int64_t after, unsigned limit, volume_entry_fn *fn, void *arg, struct err *err)
 {
+    struct giving giving = { .after = after, .fn = fn, .arg = arg };
     if (ensure_listed(service, ctx, dir, err) != 0)
         return -1;
     scope_free struct list_row *rows = calloc(LIST_BATCH, sizeof(*rows));
     if (rows == NULL)
         return err_nomem(err);
-    unsigned given = 0;
-    while (given < limit) {
-        unsigned want = limit - given < LIST_BATCH ? limit - given : LIST_BATCH;
-        struct list_call call = { .dir = dir, .after = after, .limit = want, .row = rows };
+    while (giving.given < limit) {
+        unsigned want = limit - giving.given < LIST_BATCH ? limit - giving.given : LIST_BATCH;
+        struct list_call call = { .dir = dir, .after = giving.after, .limit = want, .row = rows };
         if (index_read(service->index, list_rows, &call, err) != 0)
             return -1;
         for (size_t i = 0; i < call.count; i++) {
-            struct list_row *row = &rows[i];
-            if (complete_row(service, ctx, row, err) != 0)
-                return -1;
-            after = row->attr.node;
-            if (row->name_len == 0)
-                continue;
-            attr_live(service, &row->attr);
-            struct volume_entry entry = { .name = row->name,
-                                          .name_len = row->name_len,
-                                          .cookie = row->attr.node,
-                                          .attr = row->attr };
-            entry.cookie = after;
-            int rc = fn(arg, &entry, err);
+            int rc = give_row(service, ctx, &rows[i], &giving, err);
             if (rc != 0)
                 return rc > 0 ? 0 : -1;
-            given++;
         }
         if (call.count < want)
             break;

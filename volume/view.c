@@ -228,14 +228,13 @@ match_version(void *arg, const struct index_content *row, struct err *err)
 }
 
 static int
-record_version(struct index_tx *tx, const struct key_view *kv, const struct index_node *node,
+record_version(struct index_tx *tx, const struct index_node *node,
                const struct index_content *content, const struct sync_have *have, struct err *err)
 {
     struct index_version row = {
         .volume = node->volume, .node = node->id, .size = content->size, .time_ns = clock_wall_ns()
     };
     struct err ignored = ERR_INIT;
-    (void)kv;
     text_set(row.version, content->version);
     text_set(row.base_version, content->base_version);
     text_set(row.etag, have->etag);
@@ -250,15 +249,15 @@ record_version(struct index_tx *tx, const struct key_view *kv, const struct inde
 
 /* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. */
 static int
-clean_content(struct index_tx *tx, struct key_view *kv, struct index_node *node,
-              const struct sync_effect *effect, struct drop_list *drop, struct err *err)
+clean_content(struct index_tx *tx, struct index_node *node, const struct sync_effect *effect,
+              struct drop_list *drop, struct err *err)
 {
     struct find_version find = { .version = effect->version };
     if (index_content_of_node(tx, node->id, match_version, &find, err) != 0)
         return -1;
     if (!find.found)
         return 0;
-    if (record_version(tx, kv, node, &find.row, &effect->have, err) != 0)
+    if (record_version(tx, node, &find.row, &effect->have, err) != 0)
         return -1;
     if (node->kind == INDEX_FILE && node->content == find.row.id) {
         find.row.state = CONTENT_CLEAN;
@@ -304,41 +303,47 @@ synced_conflict(struct index_tx *tx, struct key_view *kv, struct drop_list *drop
     return index_content_delete(tx, content, err);
 }
 
+/* Renamed or removed while the request ran. */
 static int
-apply_synced(struct volume_service *service, struct index_tx *tx, const char *key,
-             struct key_view *kv, const struct sync_effect *effect, struct drop_list *drop,
-             struct err *err)
+synced_elsewhere(struct view_change *change, struct index_node *node, const char *home,
+                 struct err *err)
 {
+    /* Gone, or at home already: this copy is not needed. */
+    if (home[0] == '\0' || strcmp(node->key, home) == 0) {
+        if (index_node_update(change->tx, node, err) != 0)
+            return -1;
+        return key_discard(change->tx, node->volume, change->key, err);
+    }
+    if (place_node(change->tx, change->key, node, change->effect, err) != 0)
+        return -1;
+    return key_want_sync(change->tx, node->volume, home, 0, err);
+}
+
+static int
+apply_synced(struct view_change *change, struct err *err)
+{
+    struct index_tx *tx = change->tx;
     struct index_node node;
     struct err missing = ERR_INIT;
     char home[LIMIT_KEY + 1] = "";
-    if (kv->conflict_id[0] != '\0')
-        return synced_conflict(tx, kv, drop, err);
-    if (index_node_get(tx, effect->node, &node, &missing) != 0) {
+    if (change->kv->conflict_id[0] != '\0')
+        return synced_conflict(tx, change->kv, change->drop, err);
+    if (index_node_get(tx, change->effect->node, &node, &missing) != 0) {
         if (not_found_is_fine(&missing, err) != 0)
             return -1;
-        return key_discard(tx, kv->intent.volume, key, err);
+        return key_discard(tx, change->kv->intent.volume, change->key, err);
     }
-    if (clean_content(tx, kv, &node, effect, drop, err) != 0)
+    if (clean_content(tx, &node, change->effect, change->drop, err) != 0)
         return -1;
     bool orphan = (node.flags & INDEX_NODE_ORPHAN) != 0;
     if (!orphan && key_of_node(tx, &node, home, err) != 0)
         return -1;
-    if (strcmp(home, key) == 0) {
-        if (place_node(tx, key, &node, effect, err) != 0)
-            return -1;
-        event_emit(service, VOLUME_EVENT_SYNCED, &node, 0);
-        return 0;
-    }
-    /* Renamed or removed while the request ran. At home already: this copy is not needed. */
-    if (orphan || strcmp(node.key, home) == 0) {
-        if (index_node_update(tx, &node, err) != 0)
-            return -1;
-        return key_discard(tx, node.volume, key, err);
-    }
-    if (place_node(tx, key, &node, effect, err) != 0)
+    if (strcmp(home, change->key) != 0)
+        return synced_elsewhere(change, &node, home, err);
+    if (place_node(tx, change->key, &node, change->effect, err) != 0)
         return -1;
-    return key_want_sync(tx, node.volume, home, 0, err);
+    event_emit(change->service, VOLUME_EVENT_SYNCED, &node, 0);
+    return 0;
 }
 
 struct pick_loser {
@@ -360,36 +365,40 @@ match_loser(void *arg, const struct index_content *row, struct err *err)
     return 0;
 }
 
+static void
+fill_conflict(const struct index_content *mine, const char *reason, const struct sync_have *theirs,
+              struct index_conflict *row)
+{
+    row->content = mine->id;
+    row->time_ns = clock_wall_ns();
+    text_set(row->reason, reason);
+    text_set(row->base_version, mine->base_version);
+    text_set(row->mine_version, mine->version);
+    text_set(row->theirs_version, theirs->version);
+    text_set(row->theirs_etag, theirs->etag);
+    text_set(row->actor, mine->actor);
+    text_set(row->run, mine->run);
+}
+
 int
 view_keep_loser(struct volume_service *service, struct index_tx *tx, const struct index_node *node,
-                const struct index_content *content, const char *reason,
-                const struct sync_have *theirs, struct err *err)
+                const struct view_loser *loser, struct err *err)
 {
-    struct index_conflict row = { .volume = node->volume,
-                                  .node = node->id,
-                                  .content = content->id };
+    struct index_conflict row = { .volume = node->volume, .node = node->id };
     struct index_volume volume;
-    struct index_content mine = *content;
+    struct index_content mine = *loser->content;
     char key[LIMIT_KEY + 1];
     struct err ignored = ERR_INIT;
     if (ulid_new(row.id, err) != 0 || index_volume_get(tx, node->volume, &volume, err) != 0)
         return -1;
     if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
-        (void)snprintf(row.path, sizeof(row.path), "%.*s", (int)sizeof(row.path) - 1, node->name);
-    text_set(row.reason, reason);
-    text_set(row.base_version, content->base_version);
-    text_set(row.mine_version, content->version);
-    text_set(row.theirs_version, theirs->version);
-    text_set(row.theirs_etag, theirs->etag);
-    text_set(row.actor, content->actor);
-    text_set(row.run, content->run);
-    row.time_ns = clock_wall_ns();
+        text_set(row.path, node->name);
     mine.node = 0;
     mine.state = CONTENT_FROZEN;
     mine.flags |= CONTENT_PINNED;
     if (mine.version[0] == '\0' && ulid_new(mine.version, err) != 0)
         return -1;
-    text_set(row.mine_version, mine.version);
+    fill_conflict(&mine, loser->reason, &loser->theirs, &row);
     cache_pin(service->cache, mine.id);
     (void)snprintf(key, sizeof(key), CONFLICT_PREFIX "%s/%s", volume.name, row.id);
     if (index_content_update(tx, &mine, err) != 0 || index_conflict_put(tx, &row, err) != 0)
@@ -399,9 +408,10 @@ view_keep_loser(struct volume_service *service, struct index_tx *tx, const struc
 }
 
 static int
-apply_loser(struct volume_service *service, struct index_tx *tx, struct key_view *kv,
-            const struct sync_effect *effect, struct err *err)
+apply_loser(struct view_change *change, struct err *err)
 {
+    struct index_tx *tx = change->tx;
+    const struct sync_effect *effect = change->effect;
     struct index_node node;
     struct pick_loser pick = { .version = effect->version };
     if (index_node_get(tx, effect->node, &node, err) != 0 ||
@@ -414,13 +424,18 @@ apply_loser(struct volume_service *service, struct index_tx *tx, struct key_view
         node.content = 0;
         if (index_node_update(tx, &node, err) != 0)
             return -1;
-        kv->node = node;
+        change->kv->node = node;
     }
-    return view_keep_loser(service, tx, &node, &pick.row,
-                           effect->have.present ? "conflict" : "deleted", &effect->have, err);
+    struct view_loser loser = { .content = &pick.row,
+                                .reason = effect->have.present ? "conflict" : "deleted",
+                                .theirs = effect->have };
+    return view_keep_loser(change->service, tx, &node, &loser, err);
 }
 
 /* ---- theirs ---- */
+
+static const struct node_kind a_folder = { INDEX_DIR, S_IFDIR | 0755 };
+static const struct node_kind a_file = { INDEX_FILE, S_IFREG | 0644 };
 
 static void
 fill_foreign(struct index_node *node, const char *key, const struct sync_have *have,
@@ -453,7 +468,8 @@ make_parents(struct index_tx *tx, const struct index_volume *volume, const char 
             struct volume_ctx nobody = { .actor = "bucket" };
             struct volume_name at = { .parent = *parent, .name = name, .len = len };
             if (not_found_is_fine(&missing, err) != 0 ||
-                node_make(tx, &nobody, &at, INDEX_DIR, S_IFDIR | 0755, &dir, err) != 0)
+                node_make(tx, &nobody, &at, &(struct node_kind){ INDEX_DIR, S_IFDIR | 0755 }, &dir,
+                          err) != 0)
                 return -1;
             dir.listed_ns = 0;
             if (index_node_update(tx, &dir, err) != 0)
@@ -467,58 +483,63 @@ make_parents(struct index_tx *tx, const struct index_volume *volume, const char 
     return 0;
 }
 
+/* The object at the key is `node`'s from now on. */
 static int
-foreign_new(struct volume_service *service, struct index_tx *tx, const char *key,
-            struct key_view *kv, const struct sync_have *have, const struct object_attrs *attrs,
+own_foreign(struct view_change *change, struct index_node *node, enum volume_event_kind event,
             struct err *err)
 {
-    const char *rest = key + strlen(kv->volume.prefix);
+    struct sync_have owned = change->effect->have;
+    fill_foreign(node, change->key, &owned, change->attrs);
+    owned.owner = node->id;
+    owned.discard = false;
+    event_emit(change->service, event, node, 0);
+    if (index_node_update(change->tx, node, err) != 0)
+        return -1;
+    return put_have(change->tx, change->kv->intent.volume, change->key, &owned, err);
+}
+
+static int
+foreign_new(struct view_change *change, struct err *err)
+{
+    const struct index_volume *volume = &change->kv->volume;
+    const char *rest = change->key + strlen(volume->prefix);
     size_t len = strlen(rest);
     bool dir = len > 0 && rest[len - 1] == '/';
-    int64_t parent;
     struct index_node node;
     struct volume_ctx nobody = { .actor = "bucket" };
-    struct sync_have owned = *have;
-    len -= dir;
-    if (make_parents(tx, &kv->volume, &rest, &len, &parent, err) != 0)
-        return -1;
-    struct volume_name at = { .parent = parent, .name = rest, .len = len };
+    struct volume_name at = { .name = rest };
     struct err missing = ERR_INIT;
-    bool exists = path_check_name(rest, len, err) == 0 &&
-                  index_node_child(tx, parent, rest, len, &node, &missing) == 0;
+    len -= dir;
+    if (make_parents(change->tx, volume, &rest, &len, &at.parent, err) != 0 ||
+        path_check_name(rest, len, err) != 0)
+        return -1;
+    at.name = rest;
+    at.len = len;
+    bool exists = index_node_child(change->tx, at.parent, rest, len, &node, &missing) == 0;
     if (exists && (node.kind == INDEX_DIR) != dir)
         return err_set(err, ERR_EXISTS, "the name is a file and a folder");
-    if (!exists && node_make(tx, &nobody, &at, dir ? INDEX_DIR : INDEX_FILE,
-                             dir ? S_IFDIR | 0755 : S_IFREG | 0644, &node, err) != 0)
+    if (!exists && node_make(change->tx, &nobody, &at, dir ? &a_folder : &a_file, &node, err) != 0)
         return -1;
     if (dir)
         node.flags |= INDEX_NODE_MARKER;
     if (dir && !exists)
         node.listed_ns = 0;
-    fill_foreign(&node, key, have, attrs);
-    owned.owner = node.id;
-    owned.discard = false;
-    event_emit(service, VOLUME_EVENT_CREATED, &node, 0);
-    if (index_node_update(tx, &node, err) != 0)
-        return -1;
-    return put_have(tx, kv->intent.volume, key, &owned, err);
+    return own_foreign(change, &node, VOLUME_EVENT_CREATED, err);
 }
 
 static int
-foreign_replace(struct volume_service *service, struct index_tx *tx, const char *key,
-                struct key_view *kv, const struct sync_have *have, const struct object_attrs *attrs,
-                struct drop_list *drop, struct err *err)
+foreign_replace(struct view_change *change, struct err *err)
 {
+    struct index_tx *tx = change->tx;
     struct index_node node;
-    struct sync_have owned = *have;
-    if (index_node_get(tx, kv->node.id, &node, err) != 0)
+    if (index_node_get(tx, change->kv->node.id, &node, err) != 0)
         return -1;
-    if (node.kind != INDEX_DIR && inode_open_count(&service->inodes, node.id) > 0) {
-        if (node_unname(service, tx, &node, false, drop, err) != 0)
+    if (node.kind != INDEX_DIR && inode_open_count(&change->service->inodes, node.id) > 0) {
+        if (node_unname(change->service, tx, &node, false, change->drop, err) != 0)
             return -1;
-        return foreign_new(service, tx, key, kv, have, attrs, err);
+        return foreign_new(change, err);
     }
-    if (node_drop_contents(tx, node.id, 0, drop, err) != 0)
+    if (node_drop_contents(tx, node.id, 0, change->drop, err) != 0)
         return -1;
     node.content = 0;
     if (node.kind == INDEX_SYMLINK) {
@@ -526,22 +547,16 @@ foreign_replace(struct volume_service *service, struct index_tx *tx, const char 
         node.mode = S_IFREG | 0644;
         node.target[0] = '\0';
     }
-    fill_foreign(&node, key, have, attrs);
-    owned.owner = node.id;
-    owned.discard = false;
-    event_emit(service, VOLUME_EVENT_CHANGED, &node, 0);
-    if (index_node_update(tx, &node, err) != 0)
-        return -1;
-    return put_have(tx, kv->intent.volume, key, &owned, err);
+    return own_foreign(change, &node, VOLUME_EVENT_CHANGED, err);
 }
 
 static int
-foreign_gone(struct volume_service *service, struct index_tx *tx, struct key_view *kv,
-             struct drop_list *drop, struct err *err)
+foreign_gone(struct view_change *change, struct err *err)
 {
+    struct index_tx *tx = change->tx;
     struct index_node node;
     bool children = false;
-    if (index_node_get(tx, kv->node.id, &node, err) != 0)
+    if (index_node_get(tx, change->kv->node.id, &node, err) != 0)
         return -1;
     if (node.kind == INDEX_DIR && index_node_has_children(tx, node.id, &children, err) != 0)
         return -1;
@@ -550,28 +565,27 @@ foreign_gone(struct volume_service *service, struct index_tx *tx, struct key_vie
         node.key[0] = node.etag[0] = node.version[0] = '\0';
         return index_node_update(tx, &node, err);
     }
-    event_emit(service, VOLUME_EVENT_REMOVED, &node, 0);
-    return node_unname(service, tx, &node, false, drop, err);
+    event_emit(change->service, VOLUME_EVENT_REMOVED, &node, 0);
+    return node_unname(change->service, tx, &node, false, change->drop, err);
 }
 
 static int
-apply_theirs(struct volume_service *service, struct index_tx *tx, const char *key,
-             struct key_view *kv, const struct sync_effect *effect,
-             const struct object_attrs *attrs, struct drop_list *drop, struct err *err)
+apply_theirs(struct view_change *change, struct err *err)
 {
-    if (!effect->have.present)
-        return kv->view.want.present ? foreign_gone(service, tx, kv, drop, err) : 0;
-    if (kv->view.want.present)
-        return foreign_replace(service, tx, key, kv, &effect->have, attrs, drop, err);
+    bool wanted = change->kv->view.want.present;
     struct err local = ERR_INIT;
-    if (foreign_new(service, tx, key, kv, &effect->have, attrs, &local) == 0)
+    if (!change->effect->have.present)
+        return wanted ? foreign_gone(change, err) : 0;
+    if (wanted)
+        return foreign_replace(change, err);
+    if (foreign_new(change, &local) == 0)
         return 0;
     if (local.code != ERR_EXISTS && local.code != ERR_BAD_NAME && local.code != ERR_NAME_TOO_LONG) {
         *err = local;
         return -1;
     }
-    log_warn(volume, "an object has no place in the tree key=%s why=%s", key, local.msg);
-    return put_have(tx, kv->intent.volume, key, &effect->have, err);
+    log_warn(volume, "an object has no place in the tree key=%s why=%s", change->key, local.msg);
+    return put_have(change->tx, change->kv->intent.volume, change->key, &change->effect->have, err);
 }
 
 /* ---- the work item ---- */
@@ -619,20 +633,18 @@ apply_intent(struct index_tx *tx, struct key_view *kv, const struct sync_effect 
 }
 
 int
-view_apply(struct volume_service *service, struct index_tx *tx, const char *key,
-           struct key_view *kv, const struct sync_effect *effect, const struct object_attrs *attrs,
-           struct drop_list *drop, struct err *err)
+view_apply(struct view_change *change, struct err *err)
 {
+    const struct sync_effect *effect = change->effect;
+    int64_t volume = change->kv->intent.volume;
     if ((effect->bits & SYNC_SET_HAVE) != 0 &&
-        put_have(tx, kv->intent.volume, key, &effect->have, err) != 0)
+        put_have(change->tx, volume, change->key, &effect->have, err) != 0)
         return -1;
-    if ((effect->bits & SYNC_SYNCED) != 0 &&
-        apply_synced(service, tx, key, kv, effect, drop, err) != 0)
+    if ((effect->bits & SYNC_SYNCED) != 0 && apply_synced(change, err) != 0)
         return -1;
-    if ((effect->bits & SYNC_KEEP_LOSER) != 0 && apply_loser(service, tx, kv, effect, err) != 0)
+    if ((effect->bits & SYNC_KEEP_LOSER) != 0 && apply_loser(change, err) != 0)
         return -1;
-    if ((effect->bits & SYNC_TAKE_THEIRS) != 0 &&
-        apply_theirs(service, tx, key, kv, effect, attrs, drop, err) != 0)
+    if ((effect->bits & SYNC_TAKE_THEIRS) != 0 && apply_theirs(change, err) != 0)
         return -1;
-    return apply_intent(tx, kv, effect, err);
+    return apply_intent(change->tx, change->kv, effect, err);
 }
