@@ -87,9 +87,9 @@ choose_region(struct client *client, const struct url *url, struct err *err)
     bool from_env = !client->provider || strcmp(client->provider->name, "aws") == 0 ||
                     strcmp(client->provider->name, "generic") == 0;
     if (!region && from_env)
-        region = getenv("AWS_REGION");
+        region = secure_getenv("AWS_REGION");
     if (!region && from_env)
-        region = getenv("AWS_DEFAULT_REGION");
+        region = secure_getenv("AWS_DEFAULT_REGION");
     if (!region || !*region)
         region = client->provider->region;
     return copy(region, &client->region, err);

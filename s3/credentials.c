@@ -135,7 +135,7 @@ from_env(struct s3_credentials *out, struct err *err)
 {
     memset(out, 0, sizeof(*out));
     for (size_t i = 0; i < FIELD_COUNT; i++) {
-        const char *value = getenv(fields[i].env);
+        const char *value = secure_getenv(fields[i].env);
         if (value && copy_value(member(out, &fields[i]), fields[i].size, fields[i].env, value,
                                 strlen(value), err) < 0)
             return -1;
@@ -148,9 +148,9 @@ static int
 from_file(const char *env, const char *name, bool config_form, struct s3_credentials *out,
           struct err *err)
 {
-    const char *profile = getenv("AWS_PROFILE");
-    const char *path = getenv(env);
-    const char *home = getenv("HOME");
+    const char *profile = secure_getenv("AWS_PROFILE");
+    const char *path = secure_getenv(env);
+    const char *home = secure_getenv("HOME");
     scope_buf own;
     buf_init(&own, 4096);
     if (!path || !*path) {

@@ -388,7 +388,7 @@ set_transport(struct exchange *x, CURL *easy)
     SET(CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
     if (x->request->loopback)
         SET(CURLOPT_NOPROXY, "*");
-    const char *bundle = getenv("AWS_CA_BUNDLE");
+    const char *bundle = secure_getenv("AWS_CA_BUNDLE");
     if (bundle && *bundle)
         SET(CURLOPT_CAINFO, bundle);
     return 0;

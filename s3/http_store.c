@@ -199,8 +199,8 @@ presign_query(struct presigning *presigning, const char *path, struct buf *url, 
                                            .wall_ns = client_wall_ns(client) };
     const struct sigv4_scope scope = { presigning->keys.access_key, presigning->keys.secret_key,
                                        client->region, "s3" };
-    return sigv4_presign(&request, &scope, &query, req->expires_s, presigning->keys.session_token,
-                         url, err);
+    const struct sigv4_link link = { &query, req->expires_s, presigning->keys.session_token };
+    return sigv4_presign(&request, &scope, &link, url, err);
 }
 
 static int

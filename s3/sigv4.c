@@ -33,7 +33,7 @@ sort_headers(const struct sigv4_request *request, struct sorted *out)
     out->count = request->header_count;
     for (size_t i = 0; i < out->count; i++)
         out->header[i] = &request->headers[i];
-    qsort(out->header, out->count, sizeof(out->header[0]), compare_headers);
+    qsort(out->header, out->count, sizeof(out->header) / SIGV4_HEADERS_MAX, compare_headers);
 }
 
 /* Leading and trailing blanks go, runs of them become one. */
@@ -182,42 +182,71 @@ sigv4_authorization(const struct sigv4_request *request, const struct sigv4_scop
     return buf_appendf(out, err, ", Signature=%s", hex);
 }
 
-int
-sigv4_presign(const struct sigv4_request *request, const struct sigv4_scope *scope,
-              const struct canonical_query *query, int64_t expires_s, const char *token,
-              struct buf *out, struct err *err)
-{
-    struct stamp stamp;
-    struct sorted sorted;
-    struct canonical_query full = *query;
+/* The texts of the parameters that presigning adds. */
+struct presign_texts {
+    struct buf names, credential;
     char expires[24];
-    char hex[SHA256_HEX];
-    scope_buf names;
-    scope_buf credential;
-    scope_buf text;
-    buf_init(&names, LIMIT_HTTP_HEADERS);
-    buf_init(&credential, 1024);
-    buf_init(&text, LIMIT_HTTP_HEADERS);
+};
 
+static int
+presign_texts(const struct sigv4_request *request, const struct sigv4_scope *scope,
+              const struct stamp *stamp, struct presign_texts *out, struct err *err)
+{
+    struct sorted sorted;
     sort_headers(request, &sorted);
-    if (make_stamp(request, scope, &stamp, err) < 0 ||
-        append_signed_headers(&sorted, &names, err) < 0 ||
-        buf_appendf(&credential, err, "%s/%s", scope->access_key, stamp.scope) < 0)
+    if (append_signed_headers(&sorted, &out->names, err) < 0)
         return -1;
-    (void)snprintf(expires, sizeof(expires), "%" PRId64, expires_s);
-    canonical_query_add(&full, "X-Amz-Algorithm", "AWS4-HMAC-SHA256");
-    canonical_query_add(&full, "X-Amz-Credential", buf_cstr(&credential));
-    canonical_query_add(&full, "X-Amz-Date", stamp.time);
-    canonical_query_add(&full, "X-Amz-Expires", expires);
-    canonical_query_add(&full, "X-Amz-SignedHeaders", buf_cstr(&names));
+    return buf_appendf(&out->credential, err, "%s/%s", scope->access_key, stamp->scope);
+}
+
+static void
+add_presign_params(const struct presign_texts *texts, const struct stamp *stamp, const char *token,
+                   struct canonical_query *query)
+{
+    canonical_query_add(query, "X-Amz-Algorithm", "AWS4-HMAC-SHA256");
+    canonical_query_add(query, "X-Amz-Credential", buf_cstr(&texts->credential));
+    canonical_query_add(query, "X-Amz-Date", stamp->time);
+    canonical_query_add(query, "X-Amz-Expires", texts->expires);
+    canonical_query_add(query, "X-Amz-SignedHeaders", buf_cstr(&texts->names));
     if (*token)
-        canonical_query_add(&full, "X-Amz-Security-Token", token);
-    if (canonical_query_write(&full, &text, err) < 0)
+        canonical_query_add(query, "X-Amz-Security-Token", token);
+}
+
+static int
+sign_query(const struct sigv4_request *request, const struct sigv4_scope *scope,
+           const struct stamp *stamp, const struct canonical_query *query, struct buf *out,
+           struct err *err)
+{
+    struct sigv4_request full = *request;
+    char hex[SHA256_HEX];
+    scope_buf text;
+    buf_init(&text, LIMIT_HTTP_HEADERS);
+    if (canonical_query_write(query, &text, err) < 0)
         return -1;
-    struct sigv4_request signed_request = *request;
-    signed_request.query = buf_cstr(&text);
-    signed_request.payload_hash = SIGV4_UNSIGNED_PAYLOAD;
-    if (signature(&signed_request, scope, &stamp, hex, err) < 0)
+    full.query = buf_cstr(&text);
+    full.payload_hash = SIGV4_UNSIGNED_PAYLOAD;
+    if (signature(&full, scope, stamp, hex, err) < 0)
         return -1;
     return buf_appendf(out, err, "%s&X-Amz-Signature=%s", buf_cstr(&text), hex);
+}
+
+int
+sigv4_presign(const struct sigv4_request *request, const struct sigv4_scope *scope,
+              const struct sigv4_link *link, struct buf *out, struct err *err)
+{
+    struct stamp stamp;
+    struct canonical_query full = *link->query;
+    struct presign_texts texts;
+    int result = -1;
+    buf_init(&texts.names, LIMIT_HTTP_HEADERS);
+    buf_init(&texts.credential, 1024);
+    (void)snprintf(texts.expires, sizeof(texts.expires), "%" PRId64, link->expires_s);
+    if (make_stamp(request, scope, &stamp, err) == 0 &&
+        presign_texts(request, scope, &stamp, &texts, err) == 0) {
+        add_presign_params(&texts, &stamp, link->token, &full);
+        result = sign_query(request, scope, &stamp, &full, out, err);
+    }
+    buf_release(&texts.names);
+    buf_release(&texts.credential);
+    return result;
 }

@@ -44,10 +44,15 @@ int sigv4_canonical_request(const struct sigv4_request *request, struct buf *out
 int sigv4_authorization(const struct sigv4_request *request, const struct sigv4_scope *scope,
                         struct buf *out, struct err *err) MUST_CHECK;
 
-/* Presigning: `query` gets the X-Amz-* parameters beside those it holds; the whole query with its signature is appended
- * to `out`. request->query is not used; request->payload_hash is UNSIGNED-PAYLOAD. `token` may be "". */
+/* What makes a presigned query beside the request: further parameters, its life in seconds, the session token or "". */
+struct sigv4_link {
+    const struct canonical_query *query;
+    int64_t expires_s;
+    const char *token;
+};
+/* The whole query, sorted, with its signature behind it, is appended to `out`. request->query and ->payload_hash are not
+ * used: the payload of a link is UNSIGNED-PAYLOAD. */
 int sigv4_presign(const struct sigv4_request *request, const struct sigv4_scope *scope,
-                  const struct canonical_query *query, int64_t expires_s, const char *token,
-                  struct buf *out, struct err *err) MUST_CHECK;
+                  const struct sigv4_link *link, struct buf *out, struct err *err) MUST_CHECK;
 
 #endif

@@ -73,7 +73,7 @@ plain_request(const char *method, const char *target, char *out, size_t size)
     return (int)strtol(answer + strlen("HTTP/1.1 "), NULL, 10);
 }
 
-static void
+__attribute__((format(printf, 1, 2))) static void
 control(const char *fmt, ...)
 {
     char target[512];

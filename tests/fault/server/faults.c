@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "server.h"
@@ -40,7 +41,7 @@ bool
 faults_add(const char *kind, const char *op, unsigned skip, unsigned count, unsigned long arg)
 {
     for (size_t i = 0; i < KIND_COUNT; i++) {
-        if (strcmp(names[i], kind) != 0)
+        if (strcasecmp(names[i], kind) != 0)
             continue;
         pthread_mutex_lock(&lock);
         bool room = planned < PLAN_MAX;
@@ -76,7 +77,7 @@ take(const char *op)
 {
     for (unsigned i = 0; i < planned; i++) {
         struct entry *entry = &plan[i];
-        if (!fits(entry, op) || entry->count == 0 || entry->fault == FAULT_ignore_conditions)
+        if (!fits(entry, op) || entry->count == 0 || entry->fault == FAULT_IGNORE_CONDITIONS)
             continue;
         if (entry->skip > 0) {
             entry->skip--;
@@ -85,7 +86,7 @@ take(const char *op)
         entry->count--;
         return (struct hit){ entry->fault, entry->arg };
     }
-    return (struct hit){ FAULT_none, 0 };
+    return (struct hit){ FAULT_NONE, 0 };
 }
 
 struct hit
@@ -105,7 +106,7 @@ faults_ignore_conditions(const char *op)
     bool ignore = false;
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < planned; i++)
-        ignore = ignore || (plan[i].fault == FAULT_ignore_conditions && fits(&plan[i], op) &&
+        ignore = ignore || (plan[i].fault == FAULT_IGNORE_CONDITIONS && fits(&plan[i], op) &&
                             plan[i].count > 0);
     pthread_mutex_unlock(&lock);
     return ignore;

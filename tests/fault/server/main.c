@@ -281,24 +281,24 @@ send_reply(int fd, const struct reply *reply, struct hit hit)
     struct err err = ERR_INIT;
     struct buf out;
     size_t len = reply->body.len;
-    bool cut = (hit.fault == FAULT_cut || hit.fault == FAULT_stall) && hit.arg < len;
+    bool cut = (hit.fault == FAULT_CUT || hit.fault == FAULT_STALL) && hit.arg < len;
     buf_init(&out, MAX_HEAD);
     time_http(server_wall_ns(), date, sizeof(date));
     (void)!buf_appendf(&out, &err, "HTTP/1.1 %d X\r\nDate: %s\r\n%s", reply->status, date,
                        buf_cstr(&reply->head));
-    if (hit.fault == FAULT_no_length)
+    if (hit.fault == FAULT_NO_LENGTH)
         (void)!buf_append_str(&out, "Connection: close\r\n", &err);
     else if (reply->status != 204)
         (void)!buf_appendf(&out, &err, "Content-Length: %zu\r\n",
-                           hit.fault == FAULT_long_length ? len + 1000 : len);
+                           hit.fault == FAULT_LONG_LENGTH ? len + 1000 : len);
     (void)!buf_append_str(&out, "\r\n", &err);
     bool good = send_all(fd, out.data, out.len);
     buf_release(&out);
     if (good && !reply->no_body && len > 0)
         good = send_all(fd, reply->body.data, cut ? hit.arg : len);
-    if (hit.fault == FAULT_stall && cut)
+    if (hit.fault == FAULT_STALL && cut)
         wait_for_close(fd);
-    return good && !cut && hit.fault != FAULT_long_length && hit.fault != FAULT_no_length;
+    return good && !cut && hit.fault != FAULT_LONG_LENGTH && hit.fault != FAULT_NO_LENGTH;
 }
 
 /* ---- control ---- */
@@ -351,19 +351,19 @@ struct answer {
 };
 
 static const struct answer canned[] = {
-    [FAULT_error500] = { 500, "InternalError" },
-    [FAULT_error502] = { 502, "BadGateway" },
-    [FAULT_error504] = { 504, "GatewayTimeout" },
-    [FAULT_slowdown] = { 503, "SlowDown" },
-    [FAULT_busy429] = { 429, "TooManyRequests" },
-    [FAULT_request_timeout] = { 400, "RequestTimeout" },
-    [FAULT_race409] = { 409, "ConditionalRequestConflict" },
-    [FAULT_error200] = { 200, "InternalError" },
-    [FAULT_denied] = { 403, "AccessDenied" },
-    [FAULT_expired] = { 400, "ExpiredToken" },
-    [FAULT_error500_after] = { 500, "InternalError" },
-    [FAULT_error200_after] = { 200, "InternalError" },
-    [FAULT_ignore_conditions] = { 0, NULL },
+    [FAULT_ERROR500] = { 500, "InternalError" },
+    [FAULT_ERROR502] = { 502, "BadGateway" },
+    [FAULT_ERROR504] = { 504, "GatewayTimeout" },
+    [FAULT_SLOWDOWN] = { 503, "SlowDown" },
+    [FAULT_BUSY429] = { 429, "TooManyRequests" },
+    [FAULT_REQUEST_TIMEOUT] = { 400, "RequestTimeout" },
+    [FAULT_RACE409] = { 409, "ConditionalRequestConflict" },
+    [FAULT_ERROR200] = { 200, "InternalError" },
+    [FAULT_DENIED] = { 403, "AccessDenied" },
+    [FAULT_EXPIRED] = { 400, "ExpiredToken" },
+    [FAULT_ERROR500_AFTER] = { 500, "InternalError" },
+    [FAULT_ERROR200_AFTER] = { 200, "InternalError" },
+    [FAULT_IGNORE_CONDITIONS] = { 0, NULL },
 };
 
 static void
@@ -371,7 +371,7 @@ canned_reply(struct hit hit, bool is_head, struct reply *reply)
 {
     reply_error(reply, canned[hit.fault].status, canned[hit.fault].code, "as planned");
     reply->no_body = is_head;
-    if (hit.fault == FAULT_busy429)
+    if (hit.fault == FAULT_BUSY429)
         reply_header(reply, "Retry-After: %lu", hit.arg ? hit.arg : 1);
 }
 
@@ -388,7 +388,7 @@ carry_out_late(void *arg)
     struct reply reply;
     clock_sleep_ns((int64_t)late->ms * NS_PER_MS);
     reply_init(&reply);
-    objects_handle(late->request, late->op, (struct hit){ FAULT_none, 0 }, &reply);
+    objects_handle(late->request, late->op, (struct hit){ FAULT_NONE, 0 }, &reply);
     reply_release(&reply);
     free_request(late->request);
     free(late);
@@ -415,28 +415,28 @@ static bool
 fault_before(struct hit hit, bool is_head, struct reply *reply)
 {
     switch (hit.fault) {
-    case FAULT_wrong_region:
+    case FAULT_WRONG_REGION:
         reply_error(reply, 400, "AuthorizationHeaderMalformed", "x");
         buf_clear(&reply->body);
         reply_body(reply, "<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region is "
                           "wrong</Message><Region>eu-west-3</Region></Error>");
         reply->no_body = is_head;
         return true;
-    case FAULT_html404:
+    case FAULT_HTML404:
         reply->status = 404;
         reply_body(reply, "<html><body>Not here</body></html>");
         reply->no_body = is_head;
         return true;
-    case FAULT_error500:
-    case FAULT_error502:
-    case FAULT_error504:
-    case FAULT_slowdown:
-    case FAULT_busy429:
-    case FAULT_request_timeout:
-    case FAULT_race409:
-    case FAULT_error200:
-    case FAULT_denied:
-    case FAULT_expired:
+    case FAULT_ERROR500:
+    case FAULT_ERROR502:
+    case FAULT_ERROR504:
+    case FAULT_SLOWDOWN:
+    case FAULT_BUSY429:
+    case FAULT_REQUEST_TIMEOUT:
+    case FAULT_RACE409:
+    case FAULT_ERROR200:
+    case FAULT_DENIED:
+    case FAULT_EXPIRED:
         canned_reply(hit, is_head, reply);
         return true;
     default:
@@ -449,30 +449,30 @@ serve_signed(int fd, struct request *request, const char *op, struct reply *repl
 {
     struct hit hit = faults_next(op);
     bool is_head = strcmp(op, "HEAD") == 0;
-    if (hit.fault == FAULT_reset_before) {
+    if (hit.fault == FAULT_RESET_BEFORE) {
         reset(fd);
         return CLOSE;
     }
-    if (hit.fault == FAULT_silent) {
+    if (hit.fault == FAULT_SILENT) {
         wait_for_close(fd);
         return CLOSE;
     }
-    if (hit.fault == FAULT_late) {
+    if (hit.fault == FAULT_LATE) {
         hold_back(request, op, hit.arg);
         reset(fd);
         return CLOSE_TAKEN;
     }
     if (!fault_before(hit, is_head, reply))
         objects_handle(request, op, hit, reply);
-    if (hit.fault == FAULT_reset_after) {
+    if (hit.fault == FAULT_RESET_AFTER) {
         reset(fd);
         return CLOSE;
     }
-    if (hit.fault == FAULT_lost) {
+    if (hit.fault == FAULT_LOST) {
         wait_for_close(fd);
         return CLOSE;
     }
-    if (hit.fault == FAULT_error500_after || hit.fault == FAULT_error200_after)
+    if (hit.fault == FAULT_ERROR500_AFTER || hit.fault == FAULT_ERROR200_AFTER)
         canned_reply(hit, is_head, reply);
     return send_reply(fd, reply, hit) ? GO_ON : CLOSE;
 }
@@ -490,7 +490,7 @@ operation(const struct request *request)
 static enum next
 serve(int fd, struct request *request)
 {
-    struct hit none = { FAULT_none, 0 };
+    struct hit none = { FAULT_NONE, 0 };
     struct reply reply;
     enum next next = GO_ON;
     reply_init(&reply);

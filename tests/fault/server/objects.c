@@ -152,10 +152,10 @@ refuse(struct reply *reply, int status)
 static void
 reply_etag(struct reply *reply, const char *etag, struct hit hit)
 {
-    if (hit.fault == FAULT_no_etag)
+    if (hit.fault == FAULT_NO_ETAG)
         return;
     reply_header(reply, "ETag: \"%s\"",
-                 hit.fault == FAULT_wrong_etag ? "0badc0de0badc0de0badc0de0badc0de" : etag);
+                 hit.fault == FAULT_WRONG_ETAG ? "0badc0de0badc0de0badc0de0badc0de" : etag);
 }
 
 static bool
@@ -292,7 +292,7 @@ get(const struct request *request, struct hit hit, struct reply *reply)
         reply_error(reply, 416, "InvalidRange", "beyond the end");
         return;
     }
-    if (hit.fault == FAULT_other_range && range > 0) {
+    if (hit.fault == FAULT_OTHER_RANGE && range > 0) {
         first = 0;
         end = object->len;
         range = 0;
@@ -301,11 +301,11 @@ get(const struct request *request, struct hit hit, struct reply *reply)
     reply->status = range ? 206 : 200;
     if (range)
         reply_header(reply, "Content-Range: bytes %zu-%zu/%zu",
-                     hit.fault == FAULT_wrong_range ? first + 1 : first,
-                     hit.fault == FAULT_wrong_range ? end : end - 1,
-                     hit.fault == FAULT_wrong_range ? object->len + 1 : object->len);
+                     hit.fault == FAULT_WRONG_RANGE ? first + 1 : first,
+                     hit.fault == FAULT_WRONG_RANGE ? end : end - 1,
+                     hit.fault == FAULT_WRONG_RANGE ? object->len + 1 : object->len);
     (void)!buf_append(&reply->body, object->data + first, end - first, &(struct err)ERR_INIT);
-    if (hit.fault == FAULT_flip && reply->body.len > 0)
+    if (hit.fault == FAULT_FLIP && reply->body.len > 0)
         reply->body.data[reply->body.len / 2] ^= 1;
 }
 
@@ -400,17 +400,17 @@ list_end(struct reply *reply, const struct listing *listing, const char *asked_t
          struct hit hit)
 {
     char token[2300];
-    bool lie = hit.fault == FAULT_no_token || hit.fault == FAULT_same_token;
+    bool lie = hit.fault == FAULT_NO_TOKEN || hit.fault == FAULT_SAME_TOKEN;
     int used = snprintf(token, sizeof(token), "%lu.", strtoul(asked_token, NULL, 10) + 1);
     hex_encode(listing->last, strlen(listing->last), token + used);
-    if (hit.fault == FAULT_foreign_key)
+    if (hit.fault == FAULT_FOREIGN_KEY)
         reply_body(reply, "<Contents><Key>~foreign</Key><LastModified>2026-01-01T00:00:00.000Z"
                           "</LastModified><ETag>x</ETag><Size>1</Size></Contents>");
     reply_body(reply, "<IsTruncated>%s</IsTruncated>",
                listing->truncated || lie ? "true" : "false");
-    if (listing->truncated && hit.fault != FAULT_no_token)
+    if (listing->truncated && hit.fault != FAULT_NO_TOKEN)
         reply_body(reply, "<NextContinuationToken>%s</NextContinuationToken>",
-                   hit.fault == FAULT_same_token && *asked_token ? asked_token : token);
+                   hit.fault == FAULT_SAME_TOKEN && *asked_token ? asked_token : token);
     reply_body(reply, "<EncodingType>url</EncodingType></ListBucketResult>");
 }
 
@@ -428,14 +428,14 @@ list_start(const struct request *request, struct listing *listing, char *token, 
     listing->max = atomic_load(&objects_page_size);
     if (parse_u64(max, &number) && number < listing->max)
         listing->max = (unsigned)number;
-    if (request_param(request, "continuation-token", token, size) && hit.fault != FAULT_dup_page) {
+    if (request_param(request, "continuation-token", token, size) && hit.fault != FAULT_DUP_PAGE) {
         const char *name = strchr(token, '.');
         size_t len = name ? strlen(name + 1) / 2 : 0;
         if (name && len < sizeof(listing->after) &&
             hex_decode(name + 1, strlen(name + 1), listing->after, len))
             listing->after[len] = '\0';
     }
-    if (hit.fault == FAULT_empty_page)
+    if (hit.fault == FAULT_EMPTY_PAGE)
         listing->max = 0;
 }
 

@@ -52,19 +52,20 @@ void reply_error(struct reply *reply, int status, const char *code, const char *
 
 /* ---- faults.c ---- */
 
-/* X(name in the control request) */
-#define FAULT_KINDS(X)                                                                           \
-    X(none)                                                                                      \
-    /* not carried out */                                                                        \
-    X(error500)                                                                                  \
-    X(error502) X(error504) X(slowdown) X(busy429) X(request_timeout) X(race409) X(reset_before) \
-        X(silent) X(error200) X(denied) X(expired) X(wrong_region) X(html404) /* carried out */  \
-        X(reset_after) X(lost) X(error500_after) X(error200_after)                               \
-            X(late) /* carried out, answered wrongly */                                          \
-        X(cut) X(stall) X(long_length) X(no_length) X(wrong_etag) X(no_etag) X(flip)             \
-            X(other_range) X(wrong_range) X(dup_page) X(same_token) X(no_token) X(foreign_key)   \
-                X(empty_page) /* for each request until it is taken back with count=0 */         \
-        X(ignore_conditions)
+/* X(name, in the control request in any case) */
+#define FAULT_KINDS(X)                                                                         \
+    X(NONE)                                                                                    \
+    /* not carried out */                                                                      \
+    X(ERROR500)                                                                                \
+    X(ERROR502)                                                                                \
+    X(ERROR504) X(SLOWDOWN) X(BUSY429) X(REQUEST_TIMEOUT) X(RACE409) X(RESET_BEFORE) X(SILENT) \
+        X(ERROR200) X(DENIED) X(EXPIRED) X(WRONG_REGION) X(HTML404) /* carried out */          \
+        X(RESET_AFTER) X(LOST) X(ERROR500_AFTER) X(ERROR200_AFTER)                             \
+            X(LATE) /* carried out, answered wrongly */                                        \
+        X(CUT) X(STALL) X(LONG_LENGTH) X(NO_LENGTH) X(WRONG_ETAG) X(NO_ETAG) X(FLIP)           \
+            X(OTHER_RANGE) X(WRONG_RANGE) X(DUP_PAGE) X(SAME_TOKEN) X(NO_TOKEN) X(FOREIGN_KEY) \
+                X(EMPTY_PAGE) /* for each request until it is taken back with count=0 */       \
+        X(IGNORE_CONDITIONS)
 enum fault {
 #define X(name) FAULT_##name,
     FAULT_KINDS(X)

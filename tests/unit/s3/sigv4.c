@@ -161,6 +161,7 @@ doc_presigned_get(void **state)
     (void)state;
     const struct sigv4_header headers[] = { DOC_HOST };
     const struct canonical_query query = { .count = 0 };
+    const struct sigv4_link link = { &query, 86400, "" };
     struct sigv4_request request = { .method = "GET",
                                      .path = "/test.txt",
                                      .query = "",
@@ -171,7 +172,7 @@ doc_presigned_get(void **state)
     struct err err = ERR_INIT;
     scope_buf out;
     buf_init(&out, 65536);
-    assert_int_equal(sigv4_presign(&request, &doc, &query, 86400, "", &out, &err), 0);
+    assert_int_equal(sigv4_presign(&request, &doc, &link, &out, &err), 0);
     assert_string_equal(
         buf_cstr(&out),
         "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2F"

@@ -1,0 +1,145 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "s3/probe.h"
+
+/* Rows of docs/stores.md as they were seen on the real servers. */
+
+static const struct probe_seen good_store = {
+    .create = 200,
+    .create_again = 412,
+    .kept_after_create_again = true,
+    .wrong_match = 412,
+    .kept_after_wrong_match = true,
+    .match_quoted = 200,
+    .parallel_won = 1,
+    .parallel_lost = 2,
+    .delete_wrong_match = 412,
+    .kept_after_delete = true,
+    .copy = 200,
+    .copy_wrong_source = 412,
+    .copy_to_existing = 412,
+    .kept_after_copy = true,
+    .listed = true,
+    .presign_works = true,
+};
+
+static struct store_caps
+conclude(struct probe_seen seen, const char *provider)
+{
+    struct store_caps caps;
+    provider_caps(provider_find(provider), &caps);
+    probe_conclude(&seen, provider_find(provider), &caps);
+    return caps;
+}
+
+static void
+everything_works(void **state)
+{
+    (void)state;
+    struct store_caps caps = conclude(good_store, "generic");
+    assert_int_equal(caps.put_if_absent, STORE_YES);
+    assert_int_equal(caps.put_if_match, STORE_YES);
+    assert_int_equal(caps.put_atomic, STORE_YES);
+    assert_int_equal(caps.delete_if_match, STORE_YES);
+    assert_int_equal(caps.copy_source_if_match, STORE_YES);
+    assert_int_equal(caps.copy_dest_conditions, STORE_YES);
+    assert_int_equal(caps.etag_quoted, STORE_YES);
+    assert_int_equal(caps.list_consistent, STORE_YES);
+    assert_int_equal(caps.presign, STORE_YES);
+}
+
+/* Ceph RGW 16.2: only the bare ETag, deletes and copies without conditions. */
+static void
+ceph(void **state)
+{
+    (void)state;
+    struct probe_seen seen = good_store;
+    seen.match_quoted = 412;
+    seen.match_bare = 200;
+    seen.delete_wrong_match = 204;
+    seen.kept_after_delete = false;
+    seen.copy_wrong_source = 200;
+    seen.copy_to_existing = 200;
+    seen.kept_after_copy = false;
+    struct store_caps caps = conclude(seen, "generic");
+    assert_int_equal(caps.put_if_match, STORE_YES);
+    assert_int_equal(caps.etag_quoted, STORE_NO);
+    assert_int_equal(caps.delete_if_match, STORE_NO);
+    assert_int_equal(caps.copy_source_if_match, STORE_NO);
+    assert_int_equal(caps.copy_dest_conditions, STORE_NO);
+    assert_int_equal(caps.server_side_copy, STORE_YES);
+}
+
+/* INV-3: 200 and overwritten, in spite of the condition. */
+static void
+ignores_conditions(void **state)
+{
+    (void)state;
+    struct probe_seen seen = good_store;
+    seen.create_again = 200;
+    seen.kept_after_create_again = false;
+    seen.wrong_match = 200;
+    seen.kept_after_wrong_match = false;
+    seen.parallel_won = 3;
+    seen.parallel_lost = 0;
+    struct store_caps caps = conclude(seen, "generic");
+    assert_int_equal(caps.put_if_absent, STORE_NO);
+    assert_int_equal(caps.put_if_match, STORE_NO);
+    assert_int_equal(caps.put_atomic, STORE_NO);
+}
+
+/* A 412 that overwrites all the same, a refusal of every condition, and two winners. */
+static void
+half_truths(void **state)
+{
+    (void)state;
+    struct probe_seen seen = good_store;
+    seen.kept_after_create_again = false;
+    assert_int_equal(conclude(seen, "generic").put_if_absent, STORE_NO);
+    seen = good_store;
+    seen.match_quoted = 412;
+    seen.match_bare = 412; /* RGW with versioning */
+    assert_int_equal(conclude(seen, "generic").put_if_match, STORE_NO);
+    assert_int_equal(conclude(seen, "generic").etag_quoted, STORE_NOT_PROBED);
+    seen = good_store;
+    seen.parallel_won = 2;
+    seen.parallel_lost = 1;
+    assert_int_equal(conclude(seen, "generic").put_atomic, STORE_NO);
+    seen = good_store;
+    seen.create = 501; /* Swift, Backblaze */
+    seen.create_again = 501;
+    seen.wrong_match = 501;
+    seen.parallel_won = 0;
+    seen.parallel_lost = 3;
+    assert_int_equal(conclude(seen, "generic").put_if_absent, STORE_NO);
+    assert_int_equal(conclude(seen, "generic").put_atomic, STORE_NO);
+}
+
+static void
+profile_leads(void **state)
+{
+    (void)state;
+    struct store_caps caps = conclude(good_store, "wasabi");
+    assert_int_equal(caps.put_if_absent, STORE_NO);
+    assert_int_equal(caps.put_if_match, STORE_NO);
+    caps = conclude(good_store, "r2");
+    assert_int_equal(caps.put_if_absent, STORE_YES);
+    assert_int_equal(caps.delete_if_match, STORE_NO);
+    assert_int_equal(caps.folds_names, STORE_YES);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_works),   cmocka_unit_test(ceph),
+        cmocka_unit_test(ignores_conditions), cmocka_unit_test(half_truths),
+        cmocka_unit_test(profile_leads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
