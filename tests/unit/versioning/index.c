@@ -457,7 +457,7 @@ test_walk_within_a_walk(void **state)
     (void)state;
     struct walk_call call = { .seen = 0 };
     for (int i = 0; i < 3; i++) {
-        char name[8];
+        char name[16];
         struct index_node row, below;
         snprintf(name, sizeof(name), "d%d", i);
         fill_node(&row, 60, name);
