@@ -249,6 +249,10 @@ commit_tx(struct index_tx *tx, void *arg, struct err *err)
         find_place(tx, call, err) != 0 || judge_precondition(tx, call, err) != 0)
         return -1;
     bool existed = call->existed;
+    uint64_t before = existed ? call->node.size : 0;
+    uint64_t more = call->upload->size > before ? call->upload->size - before : 0;
+    if (more > 0 && service_may_grow(tx, &call->volume, more, err) != 0)
+        return -1;
     if (write_rows(tx, call, err) != 0 || attr_fill(tx, &call->node, call->attr, err) != 0)
         return -1;
     call->existed = existed;

@@ -731,11 +731,9 @@ freeze_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 int
-content_freeze_locked(struct volume_service *service, struct inode *inode,
-                      const struct volume_ctx *ctx, struct err *err)
+content_freeze_locked(struct volume_service *service, struct inode *inode, struct err *err)
 {
     struct freeze_call call = { .service = service, .inode = inode, .changed = inode->dirty_size };
-    (void)ctx;
     if (inode->file == NULL || inode->state != CONTENT_LIVE)
         return 0;
     if (fstat(cache_file_fd(inode->file), &call.st) != 0)

@@ -23,6 +23,7 @@ struct open_call {
     const struct volume_ctx *ctx;
     int64_t node;
     bool writing;
+    bool growing; /* not emptied by this very open: a full volume may always be made smaller */
     struct index_node row;
 };
 
@@ -39,7 +40,9 @@ check_open(struct index_tx *tx, void *arg, struct err *err)
         return 0;
     if (index_volume_get(tx, call->row.volume, &volume, err) != 0)
         return -1;
-    return service_may_write(call->service, call->ctx, &volume, err);
+    if (service_may_write(call->service, call->ctx, &volume, err) != 0)
+        return -1;
+    return call->growing ? service_may_grow(tx, &volume, 0, err) : 0;
 }
 
 static struct volume_file *
@@ -93,6 +96,7 @@ volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, i
                               .ctx = ctx,
                               .node = node,
                               .writing = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) };
+    call.growing = (flags & O_TRUNC) == 0;
     struct volume_file *file = new_handle(service, ctx, node, flags, err);
     if (file == NULL)
         return -1;
@@ -136,6 +140,7 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
     if (index_node_get(tx, call->at->parent, &dir, err) != 0 ||
         index_volume_get(tx, dir.volume, &volume, err) != 0 ||
         service_may_write(call->service, call->ctx, &volume, err) != 0 ||
+        service_may_grow(tx, &volume, 0, err) != 0 ||
         node_make(tx, call->ctx, call->at, &(struct node_kind){ INDEX_FILE, call->mode },
                   &call->node, err) != 0)
         return -1;
@@ -386,7 +391,7 @@ close_through(struct volume_file *file, const struct volume_ctx *ctx, struct ack
     struct inode *inode = file->inode;
     int64_t deadline = service_deadline(ctx);
     pthread_mutex_lock(&inode->lock);
-    int rc = content_freeze_locked(file->service, inode, ctx, err);
+    int rc = content_freeze_locked(file->service, inode, err);
     pthread_mutex_unlock(&inode->lock);
     sync_kick(file->service);
     while (rc == 0) {
@@ -510,9 +515,10 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     struct inode *inode = file->inode;
     struct close_call call = { .service = service, .file = file };
     struct err err = ERR_INIT;
+    (void)ctx;
     pthread_mutex_lock(&inode->lock);
     bool wrote = file->writable && inode->writers > 0;
-    if (wrote && --inode->writers == 0 && content_freeze_locked(service, inode, ctx, &err) != 0)
+    if (wrote && --inode->writers == 0 && content_freeze_locked(service, inode, &err) != 0)
         log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, err.msg);
     pthread_mutex_unlock(&inode->lock);
     if (index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)

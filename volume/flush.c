@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "base/log.h"
 #include "base/scope.h"
 #include "volume/service_impl.h"
@@ -103,7 +105,22 @@ count_live(void *arg, struct inode *inode)
     pthread_mutex_unlock(&inode->lock);
 }
 
-/* A file that a program holds open is frozen where it stands: its next write brings it back to life (THAW or a copy). */
+/* No store since this long: nobody is in the middle of writing it. */
+#define QUIET_NS (20 * NS_PER_MS)
+
+static bool
+is_quiet(struct inode *inode)
+{
+    struct stat st;
+    if (fstat(cache_file_fd(inode->file), &st) != 0)
+        return false;
+    int64_t mtime = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+    int64_t age = clock_wall_ns() - mtime;
+    return age > QUIET_NS || age < 0;
+}
+
+/* A file that a program holds open is frozen where it stands, when it is quiet: its next write brings it back to life (by
+ * row, or as a copy when its upload has begun). */
 static void
 freeze_live(void *arg, struct inode *inode)
 {
@@ -111,29 +128,33 @@ freeze_live(void *arg, struct inode *inode)
     struct err err = ERR_INIT;
     pthread_mutex_lock(&inode->lock);
     bool ours = call->volume == 0 || inode->volume == call->volume;
-    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL && inode->dirty_size &&
-        content_freeze_locked(call->service, inode, NULL, &err) != 0)
-        log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node,
-                 err.msg);
+    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL && inode->dirty_size) {
+        if (!is_quiet(inode))
+            call->live++;
+        else if (content_freeze_locked(call->service, inode, &err) != 0)
+            log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node,
+                     err.msg);
+    }
     pthread_mutex_unlock(&inode->lock);
 }
 
-/* The kernel sends the last RELEASE a moment after close(2) returned: give it that moment, then freeze what is open. */
-#define RELEASE_GRACE (500 * NS_PER_MS)
+/* The kernel sends the last RELEASE a moment after close(2) returned: give it that moment, then freeze what is open and
+ * quiet. Answers how many files are never quiet. */
+#define RELEASE_GRACE (300 * NS_PER_MS)
 
-static void
+static uint64_t
 settle_open_files(struct volume_service *service, int64_t volume, int64_t deadline_ns)
 {
     int64_t grace = clock_mono_ns() + RELEASE_GRACE;
     struct freeze_all call = { .service = service, .volume = volume };
-    while (clock_mono_ns() < grace && clock_mono_ns() < deadline_ns) {
+    for (;;) {
+        int64_t now = clock_mono_ns();
         call.live = 0;
-        inode_each(&service->inodes, count_live, &call);
-        if (call.live == 0)
-            return;
+        inode_each(&service->inodes, now < grace ? count_live : freeze_live, &call);
+        if (call.live == 0 || now >= deadline_ns)
+            return call.live;
         clock_sleep_ns(5 * NS_PER_MS);
     }
-    inode_each(&service->inodes, freeze_live, &call);
 }
 
 int
@@ -145,7 +166,7 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
     if (hurried == NULL)
         return err_nomem(err);
     memset(out, 0, sizeof(*out));
-    settle_open_files(service, volume, deadline_ns);
+    uint64_t busy = settle_open_files(service, volume, deadline_ns);
     struct pending_call call = {
         .volume = volume, .until_ns = clock_wall_ns(), .hurry = true, .out = out, .hurried = hurried
     };
@@ -170,6 +191,10 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
     if (index_read(service->index, conflicts_tx, &conflicts, err) != 0)
         return -1;
     out->conflicts = conflicts.call.count;
+    if (busy > 0)
+        return err_set(err, ERR_NOT_SYNCED,
+                       "%llu files are being written all the time and were not synced",
+                       (unsigned long long)busy);
     if (out->conflicts > 0)
         return err_set(err, ERR_CONFLICT,
                        "synced, but %llu conflicts were found: see holdfast status",

@@ -76,6 +76,22 @@ service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
 }
 
 int
+service_may_grow(struct index_tx *tx, const struct index_volume *volume, uint64_t more,
+                 struct err *err)
+{
+    uint64_t files = 0, bytes = 0, after;
+    if (volume->quota == 0)
+        return 0;
+    if (index_node_usage(tx, volume->id, &files, &bytes, err) != 0)
+        return -1;
+    if (bytes >= volume->quota || !checked_add(bytes, more, &after) || after > volume->quota)
+        return err_set(err, ERR_QUOTA,
+                       "volume '%s' is at its quota of %llu bytes: remove files or raise it",
+                       volume->name, (unsigned long long)volume->quota);
+    return 0;
+}
+
+int
 node_touch_dir(struct index_tx *tx, int64_t dir, struct err *err)
 {
     struct index_node node;

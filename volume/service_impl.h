@@ -95,6 +95,10 @@ void service_store_seen(struct volume_service *service, const struct err *err);
 int service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
                       const struct index_volume *volume, struct err *err) MUST_CHECK;
 
+/* Whether `more` bytes fit the volume's quota (files being written count from their close on). */
+int service_may_grow(struct index_tx *tx, const struct index_volume *volume, uint64_t more,
+                     struct err *err) MUST_CHECK;
+
 /* inode.c: inode_ref() makes the entry when it is missing; NULL only without memory. */
 int inode_table_init(struct inode_table *table, struct err *err) MUST_CHECK;
 void inode_table_release(struct inode_table *table);
@@ -169,7 +173,7 @@ int content_begin_write_locked(struct volume_service *service, const struct volu
                                struct inode *inode, bool truncate, uint64_t open_fh,
                                struct err *err) MUST_CHECK;
 int content_freeze_locked(struct volume_service *service, struct inode *inode,
-                          const struct volume_ctx *ctx, struct err *err) MUST_CHECK;
+                          struct err *err) MUST_CHECK;
 void content_meta_fill(struct index_tx *tx, const struct index_node *node,
                        const struct index_content *content, struct cache_meta *out);
 /* The newest FROZEN content row of a node; ERR_NOT_FOUND. */
