@@ -273,6 +273,8 @@ cache_meta_write(struct cache_file *file, const struct cache_meta *meta, struct 
     file->meta_turn++;
     file->meta_slot_synced = false;
     pthread_mutex_lock(&file->cache->lock);
+    if (!file->entry->has_meta)
+        atomic_store(&file->entry->dirs_synced, false); /* a new name */
     file->entry->has_meta = true;
     pthread_mutex_unlock(&file->cache->lock);
     return 0;
