@@ -9,7 +9,9 @@
 static inline void
 text_copy(char *out, size_t size, const char *text)
 {
-    size_t len = strnlen(text, size - 1);
+    size_t len = strlen(text);
+    if (len >= size)
+        len = size - 1;
     memcpy(out, text, len);
     out[len] = '\0';
 }
