@@ -58,7 +58,22 @@ new_bytes(size_t len, unsigned seed)
 static int
 put_cond(struct ctx *ctx, const char *key, const void *data, size_t len, struct store_cond cond)
 {
-    return store_put_small(ctx->store, key, data, len, cond, &ctx->res, &ctx->err);
+    struct meta meta;
+    char id[ULID_SIZE];
+    struct store_put req = { .key = key,
+                             .body = { .mem = data, .fd = -1, .size = len },
+                             .cond = cond };
+    int rc = -1;
+
+    if (cond.kind == STORE_COND_NONE)
+        return store_put_small(ctx->store, key, data, len, cond, &ctx->res, &ctx->err);
+    /* RGW answers 500 to some losers of a race: only a write id tells then whose equal bytes are there. */
+    meta_init(&meta);
+    req.meta = &meta;
+    if (ulid_new(id, &ctx->err) == 0 && meta_set(&meta, "holdfast-version", id, &ctx->err) == 0)
+        rc = store_put(ctx->store, &req, &ctx->res, &ctx->err);
+    meta_release(&meta);
+    return rc;
 }
 
 int
