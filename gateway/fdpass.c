@@ -1,5 +1,6 @@
 #include "gateway/fdpass.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,6 +24,7 @@ gateway_fdpass_send(int sock, const void *data, size_t len, const int *fds, size
         msg.msg_control = control.bytes;
         msg.msg_controllen = CMSG_SPACE(count * sizeof(int));
         struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+        assert(head != NULL); /* gcc cannot see that there is room */
         head->cmsg_level = SOL_SOCKET;
         head->cmsg_type = SCM_RIGHTS;
         head->cmsg_len = CMSG_LEN(count * sizeof(int));
