@@ -370,7 +370,7 @@ put_file(struct cli *cli, const struct put_words *w, const char *file, const cha
          struct err *err)
 {
     struct put put = { .fd = -1 };
-    int timeout;
+    int timeout = 0;
     json_t *answer = NULL;
     if (read_place(to, false, &put.place, err) < 0 || open_source(file, &put, err) < 0)
         return -1;
