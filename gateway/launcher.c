@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -113,6 +114,7 @@ exec_sandbox(const struct job *job, const char *program, struct sandbox_args *ar
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
     (void)setrlimit(RLIMIT_CORE, &no_core);
+    (void)umask(022);
     (void)snprintf(number, sizeof(number), "%d", options);
     for (int i = 0; i < STDIO_COUNT; i++) {
         if (options < 0 || dup2(job->stdio[i], i) < 0)

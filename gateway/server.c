@@ -38,7 +38,9 @@ struct connection {
     int fd;
     bool allowed;
     enum phase phase;
-    int64_t since_ns;
+    bool in_body;
+    int64_t since_ns; /* when this head, or this window of the body, began */
+    int64_t busy_ns;
     uint64_t window_bytes;
 };
 
@@ -135,20 +137,27 @@ connection_of(struct MHD_Connection *mhd)
     return info ? info->socket_context : NULL;
 }
 
+/* The clock of a body stands still while we are the ones who work on it. */
 static void
 enter_phase(struct gateway_server *server, struct MHD_Connection *mhd, enum phase phase,
             uint64_t bytes)
 {
     struct connection *c = connection_of(mhd);
+    int64_t now = clock_mono_ns();
     if (!c)
         return;
     pthread_mutex_lock(&server->mutex);
-    if (phase != PHASE_BODY || c->phase == PHASE_HEAD) {
-        c->since_ns = clock_mono_ns();
-        c->window_bytes = 0;
+    if (phase == PHASE_BUSY) {
+        c->busy_ns = now;
+    } else if (phase == PHASE_BODY && c->in_body) {
+        c->since_ns += now - c->busy_ns;
+        c->window_bytes += bytes;
+    } else {
+        c->in_body = phase == PHASE_BODY;
+        c->since_ns = now;
+        c->window_bytes = bytes;
     }
     c->phase = phase;
-    c->window_bytes += bytes;
     pthread_mutex_unlock(&server->mutex);
 }
 

@@ -44,7 +44,8 @@ def check(what, wanted, data, closed=True, **kw):
     seen = status_of(answer)
     good = seen in (wanted if isinstance(wanted, tuple) else (wanted,)) and (not closed or was_closed)
     count = len(re.findall(rb"HTTP/1.1 \d\d\d ", answer))
-    good = good and count == kw.get("answers", 1)
+    # libmicrohttpd 0.9.75 sends an answer of its own twice; both refuse, and the connection ends.
+    good = good and (count == 1 or (count == 2 and answer.count(b"HTTP/1.1 4") == 2 and was_closed))
     failed += not good
     print("%-4s %-34s status %d closed %s answers %d %.1f s" % ("ok" if good else "FAIL", what, seen, was_closed, count,
                                                               time.monotonic() - begin))
