@@ -20,6 +20,7 @@
     X(RULE_SERIAL_KEY,     "1",         "intents are serial per key")                                                  \
     X(RULE_BASE,           "INV-3",     "every write names its base: what the tree knew, not what lies there now")     \
     X(RULE_FOREIGN,        "INV-3",     "a foreign object at a new or moved name is a conflict, not a base")           \
+    X(RULE_EQUAL_PUT,      "INV-3",     "equal bytes are no conflict, but only a PUT or a later look proves they lie there") \
     X(RULE_NOT_RESURRECT,  "1, S26",    "a dirty file that was deleted underneath is a conflict, not written again")   \
     X(RULE_DELETE_MATCH,   "6",         "DELETE carries If-Match")                                                     \
     X(RULE_DELETE_CHECK,   "6",         "where DELETE ignores conditions, HEAD must show the version first")           \
@@ -39,7 +40,11 @@
     X(RULE_TORN,           "3",         "a save that nobody promised is kept aside as torn: old or new, never half")   \
     X(RULE_DURABLE,        "3",         "after an unclean boot bytes without a durable mark replace nothing")          \
     X(RULE_VERIFY,         "3",         "after an unclean boot a CLEAN file counts only if durable or verified")       \
+    X(RULE_LIVE_ROW,       "2, 3",      "the row that says LIVE is durable before the bytes change in place")          \
+    X(RULE_REPLACE_DURABLE, "3, S9",    "bytes that replace an fsynced version are durable first: old or new, never neither") \
+    X(RULE_UNLINK_DURABLE, "3",         "a content file is removed only when the end of its row is durable")           \
     X(RULE_ATTEMPT_ROW,    "1, INV-2",  "the attempt is in the index before the request is sent")                      \
+    X(RULE_ATTEMPT_FULL,   "1, INV-2",  "and durably: what made the old bytes unneeded outlives a power cut")          \
     X(RULE_FETCH_MATCH,    "4, INV-1",  "every GET names the ETag that it expects")                                    \
     X(RULE_LISTING,        "8",         "a listing judges only keys unchanged since it began")
 /* clang-format on */

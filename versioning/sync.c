@@ -133,16 +133,24 @@ lose(const struct sync_want *want, const struct sync_have *have, struct sync_eff
     copy_text(out->version, want->version);
 }
 
+/* Equal bytes are no conflict. That they lie there is only believed, and may have been true before our version was made:
+ * a conditional PUT replaces equal by equal and has the bucket's word for it. */
 static void
 decide_conflict(const struct sync_view *view, struct sync_decision *out)
 {
-    if (view->have.present && equal_content(view->want.sha256, view->have.sha256)) {
+    const struct sync_want *want = &view->want;
+
+    if (view->have.present && equal_content(want->sha256, view->have.sha256)) {
+        if ((want->dirty || !want->at_this_key) && sync_rule_on(RULE_EQUAL_PUT)) {
+            decide_put(view, out);
+            return;
+        }
         out->action = SYNC_ADOPT;
-        adopt(view->want.node, view->want.version, &view->have, &out->effect);
+        adopt(want->node, want->version, &view->have, &out->effect);
         return;
     }
     out->action = SYNC_CONFLICT;
-    lose(&view->want, &view->have, &out->effect);
+    lose(want, &view->have, &out->effect);
 }
 
 /* Whether the tree knew what lies at the key, or that nothing does. */
@@ -312,13 +320,13 @@ settle_foreign(const struct sync_view *view, struct sync_effect *out)
         out->bits |= out->have.present ? SYNC_TAKE_THEIRS : 0;
         return;
     }
+    if ((want->dirty || !want->at_this_key || want->writing) && sync_rule_on(RULE_CLEAN_ONLY))
+        return;
     if (out->have.present && equal_content(want->sha256, out->have.sha256)) {
         struct sync_have have = out->have;
         adopt(want->node, want->version, &have, out);
         return;
     }
-    if ((want->dirty || !want->at_this_key || want->writing) && sync_rule_on(RULE_CLEAN_ONLY))
-        return;
     out->bits |= SYNC_TAKE_THEIRS;
     out->node = want->node;
     copy_text(out->version, want->version);
@@ -352,8 +360,9 @@ judge_replaced(const struct sync_view *view, struct sync_effect *out)
 
     if (theirs.present && equal_content(put->sha256, theirs.sha256))
         adopt(put->node, put->version, &theirs, out);
-    else if (view->want.dirty || !view->want.at_this_key)
+    else if (view->want.bytes_local && (view->want.dirty || !view->want.at_this_key))
         lose(&view->want, &theirs, out);
+    /* else sync_decide() comes to it when a writer has closed the file, or its bytes are here */
 }
 
 static void
@@ -454,7 +463,10 @@ sync_observe(const struct sync_view *view, const struct observed *seen, struct s
     *out = (struct sync_effect){ .bits = 0 };
     if (view->attempt.op != SYNC_OP_NONE)
         return;
-    if (have->present == seen->present && (!seen->present || same(have->etag, seen->etag)))
+    /* A foreign object found under a name that the tree used, and has left since, is still to be shown. */
+    bool shown = have->owner != 0 || have->discard || view->want.present;
+    if (have->present == seen->present &&
+        (!seen->present || (same(have->etag, seen->etag) && shown)))
         return;
     settle(view, seen, out);
 }

@@ -29,11 +29,9 @@ struct sync_want {
     char md5[MD5_HEX];       /* hex; "" until hashed */
     char sha256[SHA256_HEX]; /* hex; "" until hashed */
     bool bytes_local;        /* all its bytes are in the cache */
-    bool
-        at_this_key; /* the node's last synced bytes lie at this key (else it was moved here or is new) */
-    bool dirty; /* version is not synced anywhere yet */
-    char base_etag
-        [LIMIT_ETAG]; /* the synced version that `version` was made from; "" for a new file */
+    bool at_this_key; /* the node's last synced bytes lie at this key (else it was moved here or is new) */
+    bool dirty;                 /* version is not synced anywhere yet */
+    char base_etag[LIMIT_ETAG]; /* the synced version that `version` was made from; "" for a new file */
     char base_version[ULID_SIZE]; /* its id; "" when foreign or none */
     bool writing; /* a LIVE content is open: the frozen version, if any, may still be sent */
 };
@@ -45,14 +43,11 @@ struct sync_have {
     char version[ULID_SIZE]; /* "" when foreign */
     uint64_t size;
     char sha256[SHA256_HEX]; /* "" when unknown */
-    int64_t
-        owner; /* node whose newest synced bytes these are; 0: nobody's any more, or never ours */
-    bool
-        discard; /* nobody needs these bytes and the tree knew this very version: it is our base, to be replaced
+    int64_t owner; /* node whose newest synced bytes these are; 0: nobody's any more, or never ours */
+    bool discard; /* nobody needs these bytes and the tree knew this very version: it is our base, to be replaced
                                 or deleted. Goes with owner 0: a moved node's old key keeps its owner, without discard,
                                 until the node is synced (or parked) elsewhere. With an owner, the owner wins */
-    bool
-        owner_home_free; /* owner is another node: nothing lies at, and no attempt runs on, the owner's home key, and the
+    bool owner_home_free; /* owner is another node: nothing lies at, and no attempt runs on, the owner's home key, and the
                                 owner can be synced there now (not kept LIVE by a writer) */
 };
 
@@ -106,7 +101,9 @@ enum sync_action {
     SYNC_PUT,  /* conditional PUT (cond_absent / cond_etag) of want.version */
     SYNC_DELETE, /* DELETE of cond_etag: with If-Match, or, where `checked`, HEAD must still show cond_etag first */
     SYNC_CONFLICT, /* the bucket holds what is not our base, as `have` already says: keep the loser (effect given) */
-    SYNC_ADOPT, /* what lies there has equal content (sha256): no conflict and no write; effect given */
+    SYNC_ADOPT, /* a clean file's object was replaced by equal content (sha256): effect given. Where the file is dirty or
+                      moved, equal content is PUT with If-Match instead: to adopt on what `have` says lost a version in the
+                      simulator, for the equal object had been deleted before ours was made */
 };
 
 /* Bits of the changes to commit. */
@@ -137,8 +134,7 @@ struct sync_effect {
 struct sync_decision {
     enum sync_action action;
     bool cond_absent;
-    bool
-        checked; /* the store ignores the condition: HEAD right before, and the lease must be held */
+    bool checked; /* the store ignores the condition: HEAD right before, and the lease must be held */
     char cond_etag[LIMIT_ETAG];
     int64_t node;              /* whose bytes to fetch, evacuate, park or put */
     struct sync_effect effect; /* for SYNC_CONFLICT and SYNC_ADOPT */
