@@ -371,8 +371,9 @@ fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct 
     pthread_cond_broadcast(&inode->fetched);
     bool complete = rc == 0 && cache_complete(job.file);
     cache_put(job.file);
+    inode->failed_ns = rc == 0 ? 0 : clock_mono_ns();
     if (rc != 0) {
-        *err = local;
+        *err = inode->fetch_err = local;
         if (local.code == ERR_CONFLICT || local.code == ERR_NOT_FOUND)
             return reresolve(service, inode, &job, err);
         return -1;
@@ -382,6 +383,21 @@ fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct 
         return index_write(service->index, INDEX_NORMAL, mark_complete, inode, err);
     }
     return 0;
+}
+
+/* The kernel asks page by page again when its read-ahead failed: the second answer is the first one, not another full
+ * deadline later. */
+#define FAIL_FAST_NS (NS_PER_S / 2)
+
+static bool
+failed_just_now(const struct inode *inode, struct err *err)
+{
+    if (inode->failed_ns == 0 || clock_mono_ns() - inode->failed_ns > FAIL_FAST_NS)
+        return false;
+    if (inode->fetch_err.code == ERR_CONFLICT || inode->fetch_err.code == ERR_NOT_FOUND)
+        return false; /* looked at again already */
+    *err = inode->fetch_err;
+    return true;
 }
 
 int
@@ -397,6 +413,8 @@ content_need_locked(struct volume_service *service, const struct volume_ctx *ctx
             return 0;
         if (ctx->nowait)
             return err_set(err, ERR_AGAIN, "bytes have to be fetched first");
+        if (failed_just_now(inode, err))
+            return -1;
         if (inode->fetching ? wait_fetch(inode, deadline, err) != 0
                             : fetch_once(service, ctx, inode, miss_off, miss_len, err) != 0)
             return -1;

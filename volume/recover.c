@@ -175,6 +175,13 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
     struct err missing = ERR_INIT;
     if (call->content->node == 0) /* a conflict's: pinned and queued already */
         return 0;
+    /* Reverting another row of the node may have ended this one. */
+    if (index_content_get(tx, call->content->id, call->content, &missing) != 0) {
+        if (missing.code == ERR_NOT_FOUND)
+            return 0;
+        *err = missing;
+        return -1;
+    }
     if (index_node_get(tx, call->content->node, &node, &missing) != 0) {
         if (missing.code == ERR_NOT_FOUND)
             return drop_row(tx, call, NULL, err);

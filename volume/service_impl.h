@@ -32,9 +32,11 @@ struct inode {
     enum content_state state; /* of that row */
     unsigned content_flags;
     unsigned writers;
-    bool fetching;   /* one thread brings bytes; others wait on `fetched` */
-    bool dirty_size; /* written since the last row update */
-    int told_error;  /* errno that FLUSH or FSYNC still has to tell, 0: none */
+    bool fetching;        /* one thread brings bytes; others wait on `fetched` */
+    int64_t failed_ns;    /* mono: when a fetch last failed, 0: it did not */
+    struct err fetch_err; /* with what */
+    bool dirty_size;      /* written since the last row update */
+    int told_error;       /* errno that FLUSH or FSYNC still has to tell, 0: none */
 };
 
 #define INODE_BUCKETS 4096
