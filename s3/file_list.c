@@ -373,23 +373,38 @@ open_item(struct lister *lister, struct level *level, const struct item *item)
     return openat(level->fd, item->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 
+/* Opens the object of an item. It may have moved aside since its directory was read: then it is looked for by its key.
+ * 0 found, 1 gone, -1 error. */
+static int
+find_item(struct lister *lister, struct level *level, const struct item *item,
+          struct file_found *found, struct err *err)
+{
+    int fd = open_item(lister, level, item);
+    struct file_path path;
+
+    if (fd < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
+        return file_fail(err, errno, "cannot open '%.200s' in '%s'", lister->key, lister->fs->dir);
+    if (fd >= 0 && fstat(fd, &found->st) == 0 && S_ISREG(found->st.st_mode)) {
+        found->fd = fd;
+        return 0;
+    }
+    scope_close_fd(&fd);
+    file_name_of_key(lister->key, &path);
+    return file_tree_find(lister->fs, &path, found, err);
+}
+
 static int
 emit_object(struct lister *lister, struct level *level, const struct item *item, struct err *err)
 {
     struct store_object object;
     struct store_list_entry entry = { .key = lister->key, .etag = object.etag };
-    scope_fd int fd = open_item(lister, level, item);
-    struct stat st;
-    int rc;
+    scope_found found = FILE_FOUND_INIT;
+    int rc = find_item(lister, level, item, &found, err);
 
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
-        return 0; /* deleted since */
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return file_fail(err, errno, "cannot open '%.200s' in '%s'", lister->key, lister->fs->dir);
-    if (!S_ISREG(st.st_mode))
-        return 0;
+    if (rc != 0)
+        return rc == 1 ? 0 : -1; /* 1: deleted since */
     store_object_init(&object);
-    rc = file_meta_read(lister->fs, fd, false, &st, &object, err);
+    rc = file_meta_read(lister->fs, found.fd, false, &found.st, &object, err);
     if (rc == 0) {
         entry.size = object.size;
         entry.last_modified_ns = object.last_modified_ns;

@@ -284,6 +284,23 @@ foreign_etag_changes(void **state)
     }
 }
 
+/* The tick of the kernel's coarse clock is up to 10 ms: an ETag is given out only when the next change has another time. */
+static void
+foreign_etag_waits_for_rest(void **state)
+{
+    struct store *store = *state;
+    struct timespec now;
+    char etag[LIMIT_ETAG];
+    struct stat st;
+
+    write_file("f", "x");
+    etag_of(store, "f", etag);
+    clock_gettime(CLOCK_REALTIME, &now);
+    assert_int_equal(stat(path_of("f"), &st), 0);
+    assert_true((now.tv_sec - st.st_ctim.tv_sec) * NS_PER_S + now.tv_nsec - st.st_ctim.tv_nsec >=
+                20 * NS_PER_MS);
+}
+
 /* cp over an object of ours keeps inode and attributes; it must not keep the version. */
 static void
 overwritten_in_place(void **state)
@@ -976,6 +993,7 @@ main(void)
         TEST(empty_directories_go),
         TEST(foreign_file_appears),
         TEST(foreign_etag_changes),
+        TEST(foreign_etag_waits_for_rest),
         TEST(overwritten_in_place),
         TEST(foreign_over_moved_aside),
         TEST(links_and_pipes_are_no_objects),
