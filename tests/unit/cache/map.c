@@ -218,6 +218,35 @@ test_sealed_blocks_count_in_any_boot(void **state)
     cache_put(file);
 }
 
+/* A power cut in the middle of a seal. */
+static void
+test_torn_seal_counts_as_empty(void **state)
+{
+    (void)state;
+    char path[256];
+    struct err err = ERR_INIT;
+    snprintf(path, sizeof(path), "%s/cache/01/1.map", scratch);
+    for (int i = 0; i < 5; i++) { /* the one byte of bits, and the four of its checksum */
+        set_boot(BOOT_A);
+        reopen_cache();
+        fill_and_die(true);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        off_t end = lseek(fd, 0, SEEK_END);
+        unsigned char byte = 0;
+        assert_true(end > 4096 + 5);
+        assert_int_equal(pread(fd, &byte, 1, end - 1 - i), 1);
+        byte ^= 0x10;
+        assert_int_equal(pwrite(fd, &byte, 1, end - 1 - i), 1);
+        close(fd);
+        set_boot(BOOT_B);
+        reopen_cache();
+        struct cache_file *file = cache_get(cache, 1, &err);
+        expect_missing(file, 0, SIZE, 0, SIZE);
+        cache_put(file);
+        cache_remove(cache, 1);
+    }
+}
+
 static void
 test_seal_syncs_data_before_map(void **state)
 {
@@ -286,6 +315,7 @@ main(void)
         T(test_map_survives_the_process),
         T(test_map_of_another_boot_counts_as_empty),
         T(test_sealed_blocks_count_in_any_boot),
+        T(test_torn_seal_counts_as_empty),
         T(test_seal_syncs_data_before_map),
         T(test_damaged_map_counts_as_empty),
         T(test_too_large),

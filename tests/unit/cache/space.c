@@ -131,9 +131,35 @@ test_open_files_stay(void **state)
     struct cache_file *file = make_file(1, 3 * MIB, 'o', false);
     assert_int_equal(cache_space_take(cache, 2 * MIB, &err), -1);
     assert_int_equal(err.code, ERR_NO_SPACE);
+    assert_int_equal(owner.count, 0); /* it would free nothing */
+    assert_true(on_disk("cache/01/1"));
     cache_put(file);
     RUN_OK(err, cache_space_take(cache, 2 * MIB, &err));
     assert_false(is_cached(1));
+}
+
+static bool
+none_may_go(void *arg, int64_t number)
+{
+    (void)arg;
+    owner.asked[owner.count++ % 256] = number;
+    if (owner.count > 100)
+        fail_msg("asked over and over");
+    return false;
+}
+
+static void
+test_each_is_asked_once(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    open_small(4 * MIB, 0);
+    cache_on_evict(cache, none_may_go, NULL);
+    for (int64_t i = 1; i <= 3; i++)
+        make_closed(i, MIB, false);
+    assert_int_equal(cache_space_take(cache, 2 * MIB, &err), -1);
+    assert_int_equal(err.code, ERR_NO_SPACE);
+    assert_int_equal(owner.count, 3);
 }
 
 static void
@@ -327,6 +353,7 @@ main(void)
         T(test_refused_ones_stay),
         T(test_staged_bytes_are_never_evicted),
         T(test_open_files_stay),
+        T(test_each_is_asked_once),
         T(test_nothing_goes_before_the_owner_is_known),
         T(test_floor_of_free_disk),
         T(test_order_survives_a_restart),

@@ -39,12 +39,14 @@ teardown(void **state)
 
 /* ---- calls of the C library that SQLite makes, taken over here ---- */
 static _Atomic int sync_errno;  /* what fdatasync answers, 0: works */
+static atomic_uint syncs;       /* calls of fdatasync */
 static _Atomic int write_errno; /* what pwrite answers for the index */
 
 __attribute__((visibility("default"))) int fdatasync(int fd);
 int
 fdatasync(int fd)
 {
+    atomic_fetch_add(&syncs, 1);
     if (atomic_load(&sync_errno) != 0) {
         errno = atomic_load(&sync_errno);
         return -1;
@@ -698,6 +700,36 @@ test_really_full_disk(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static unsigned
+syncs_of(enum index_durability durability)
+{
+    static unsigned number;
+    char name[32];
+    struct err err = ERR_INIT;
+    struct index_node row;
+    unsigned before = atomic_load(&syncs);
+    for (int i = 0; i < 10; i++) {
+        snprintf(name, sizeof(name), "s%u", number++);
+        fill_node(&row, 2, name);
+        RUN_OK(err, index_write(ix, durability, insert_node, &row, &err));
+    }
+    return atomic_load(&syncs) - before;
+}
+
+/* INV-2: what is behind an fsync is on the disk before the answer; the rest does not wait for it. */
+static void
+test_durable_changes_are_synced(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) { /* a new index, and one that was there */
+        ix = open_or_fail(scratch);
+        assert_true(syncs_of(INDEX_FULL) >= 10);
+        assert_true(syncs_of(INDEX_NORMAL) <= 2);
+        assert_true(syncs_of(INDEX_FULL) >= 10);
+        index_close(ix);
+    }
+}
+
 /* INV-2 */
 static void
 test_failed_sync_is_never_a_success_later(void **state)
@@ -744,6 +776,7 @@ main(void)
         T(test_full_disk_frees_the_reserve),
         T(test_full_disk_without_help),
         T(test_really_full_disk),
+        T(test_durable_changes_are_synced),
         T(test_failed_sync_is_never_a_success_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
