@@ -1,108 +1,91 @@
 #include "mount/probe.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <string.h>
-#include <time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/scope.h"
 
-/* Shared by the asker and the thread; the last one frees it. */
-struct probe {
-    pthread_mutex_t mutex;
-    pthread_cond_t done_cond;
-    unsigned refs;
-    bool done;
+struct answer {
     int error;
     struct stat st;
-    char path[];
 };
 
+/* In the forked process: async-signal-safe calls only. */
 static void
-drop(struct probe *probe)
+ask(const char *path, int to)
 {
-    pthread_mutex_lock(&probe->mutex);
-    bool last = --probe->refs == 0;
-    pthread_mutex_unlock(&probe->mutex);
-    if (!last)
-        return;
-    pthread_cond_destroy(&probe->done_cond);
-    pthread_mutex_destroy(&probe->mutex);
-    free(probe);
+    struct answer answer = { 0 };
+    if (to > 0)
+        (void)close_range(0, (unsigned)to - 1, 0);
+    (void)close_range((unsigned)to + 1, ~0u, 0);
+    answer.error = stat(path, &answer.st) < 0 ? errno : 0;
+    (void)!write(to, &answer, sizeof(answer));
+    _exit(0);
 }
 
-static void *
-ask(void *arg)
+/* Forks twice, so that nobody has to wait for a process that hangs: init reaps it. */
+static int
+start(const char *path, int to)
 {
-    struct probe *probe = arg;
-    struct stat st = { 0 };
-    int error = stat(probe->path, &st) < 0 ? errno : 0;
-    pthread_mutex_lock(&probe->mutex);
-    probe->st = st;
-    probe->error = error;
-    probe->done = true;
-    pthread_cond_signal(&probe->done_cond);
-    pthread_mutex_unlock(&probe->mutex);
-    drop(probe);
-    return NULL;
+    int status;
+    pid_t pid = fork();
+    if (pid < 0)
+        return -1;
+    if (pid == 0) {
+        pid_t second = fork();
+        if (second == 0)
+            ask(path, to);
+        _exit(second < 0 ? 1 : 0);
+    }
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return errno == ECHILD
+                       ? 0
+                       : -1; /* somebody else reaps our children: the answer will tell */
+    }
+    errno = EAGAIN;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
 }
 
-static struct probe *
-make(const char *path)
+/* Answers 1 with an answer, 0 when none came in time. */
+static int
+await(int from, int64_t deadline_ns, struct answer *out)
 {
-    size_t len = strlen(path) + 1;
-    pthread_condattr_t attr;
-    struct probe *probe = calloc(1, sizeof(*probe) + len);
-    if (!probe)
-        return NULL;
-    memcpy(probe->path, path, len);
-    probe->refs = 2;
-    pthread_mutex_init(&probe->mutex, NULL);
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&probe->done_cond, &attr);
-    (void)pthread_condattr_destroy(&attr);
-    return probe;
-}
-
-static bool
-wait_done(struct probe *probe, int64_t wait_ns)
-{
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t end = until.tv_nsec + wait_ns;
-    until.tv_sec += end / NS_PER_S;
-    until.tv_nsec = end % NS_PER_S;
-    pthread_mutex_lock(&probe->mutex);
-    while (!probe->done && pthread_cond_timedwait(&probe->done_cond, &probe->mutex, &until) == 0)
-        continue;
-    bool done = probe->done;
-    pthread_mutex_unlock(&probe->mutex);
-    return done;
+    for (;;) {
+        int64_t left = deadline_ns - clock_mono_ns();
+        struct pollfd pfd = { .fd = from, .events = POLLIN };
+        int got = poll(&pfd, 1, left > 0 ? (int)(left / NS_PER_MS) + 1 : 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return 0;
+        return read(from, out, sizeof(*out)) == (ssize_t)sizeof(*out);
+    }
 }
 
 int
 probe_stat(const char *path, int64_t wait_ns, struct stat *out, struct err *err)
 {
-    pthread_t thread;
-    int result = 0;
-    struct probe *probe = make(path);
-    if (!probe)
-        return err_nomem(err);
-    if (pthread_create(&thread, NULL, ask, probe) != 0) {
-        drop(probe);
-        drop(probe);
-        return err_nomem(err);
-    }
-    (void)pthread_detach(thread);
-    if (!wait_done(probe, wait_ns))
-        result =
-            err_set(err, ERR_BUSY, "'%s' does not answer: a mount that hangs is in the way", path);
-    else if (probe->error != 0)
-        result = err_sys(err, probe->error, "'%s'", path);
-    else
-        *out = probe->st;
-    drop(probe);
-    return result;
+    int ends[2];
+    struct answer answer;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_sys(err, errno, "pipe");
+    scope_fd int from = ends[0];
+    scope_fd int to = ends[1];
+    if (start(path, to) < 0)
+        return err_sys(err, errno, "fork");
+    scope_close_fd(&to);
+    to = -1;
+    if (!await(from, clock_mono_ns() + wait_ns, &answer))
+        return err_set(err, ERR_BUSY, "'%s' does not answer: a mount that hangs is in the way",
+                       path);
+    if (answer.error != 0)
+        return err_sys(err, answer.error, "'%s'", path);
+    *out = answer.st;
+    return 0;
 }

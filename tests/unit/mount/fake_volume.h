@@ -36,10 +36,10 @@ static struct {
     pthread_mutex_t mutex;
     struct fake_node nodes[FAKE_NODES];
     int64_t next;
-    bool released;
-    unsigned open_files, flushes, fsyncs, waits, gone;
-    uint64_t last_unique;
-    int64_t last_connection;
+    _Atomic bool released;
+    _Atomic unsigned open_files, flushes, fsyncs, waits, gone;
+    _Atomic uint64_t last_unique;
+    _Atomic int64_t last_connection;
     volume_event_fn *watch;
     void *watch_arg;
     struct index_mount rows[16];
