@@ -154,8 +154,9 @@ drop_content_row(struct index_tx *tx, void *arg, struct err *err)
     return index_node_update(tx, &node, err);
 }
 
-static void
-adopt(struct inode *inode, const struct index_content *content, struct cache_file *file)
+void
+content_adopt_locked(struct inode *inode, const struct index_content *content,
+                     struct cache_file *file)
 {
     if (inode->file != file)
         cache_put(inode->file);
@@ -178,7 +179,7 @@ open_fresh(struct volume_service *service, struct content_call *call, struct err
         cache_remove(service->cache, call->content.id);
         return -1;
     }
-    adopt(call->inode, &call->content, file);
+    content_adopt_locked(call->inode, &call->content, file);
     return 0;
 }
 
@@ -198,7 +199,7 @@ content_open_locked(struct volume_service *service, struct inode *inode, struct 
     struct cache_file *file = cache_get(service->cache, call.content.id, err);
     if (file == NULL)
         return err_wrap(err, "content file %lld", (long long)call.content.id);
-    adopt(inode, &call.content, file);
+    content_adopt_locked(inode, &call.content, file);
     cache_touch(service->cache, call.content.id);
     return 0;
 }
@@ -503,7 +504,7 @@ make_live_file(struct volume_service *service, struct content_call *call, struct
     if (rc == 0 && call->how == CONTENT_OPEN_NEW_COPY)
         rc = cache_file_copy(file, call->inode->file, err);
     if (rc == 0) {
-        adopt(call->inode, &call->content, file);
+        content_adopt_locked(call->inode, &call->content, file);
         return 0;
     }
     struct err ignored = ERR_INIT;

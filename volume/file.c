@@ -45,8 +45,8 @@ check_open(struct index_tx *tx, void *arg, struct err *err)
     return call->growing ? service_may_grow(tx, &volume, 0, err) : 0;
 }
 
-static struct volume_file *
-new_handle(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags,
+struct volume_file *
+handle_new(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags,
            struct err *err)
 {
     struct volume_file *file = calloc(1, sizeof(*file));
@@ -81,8 +81,8 @@ start_writing(struct volume_file *file, const struct volume_ctx *ctx, bool trunc
     return rc;
 }
 
-static void
-forget_handle(struct volume_file *file)
+void
+handle_forget(struct volume_file *file)
 {
     inode_unref(&file->service->inodes, file->inode, true);
     free(file);
@@ -97,11 +97,11 @@ volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, i
                               .node = node,
                               .writing = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) };
     call.growing = (flags & O_TRUNC) == 0;
-    struct volume_file *file = new_handle(service, ctx, node, flags, err);
+    struct volume_file *file = handle_new(service, ctx, node, flags, err);
     if (file == NULL)
         return -1;
     if (call.writing && ctx->nowait) {
-        forget_handle(file);
+        handle_forget(file);
         return err_set(err, ERR_AGAIN, "a writing open waits for the index");
     }
     if (index_read(service->index, check_open, &call, err) != 0 ||
@@ -112,131 +112,6 @@ volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, i
     file->inode->volume = call.row.volume;
     *out = file;
     return 0;
-}
-
-/* ---- create ---- */
-
-struct create_call {
-    struct volume_service *service;
-    const struct volume_ctx *ctx;
-    const struct volume_name *at;
-    uint32_t mode;
-    struct index_node node;
-    struct index_content content;
-    struct cache_meta meta;
-    struct volume_attr *attr;
-    bool replayed;
-};
-
-static int
-create_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct create_call *call = arg;
-    struct index_node dir;
-    struct index_volume volume;
-    call->replayed = answer_replay(tx, call->ctx, call->attr);
-    if (call->replayed)
-        return 0;
-    if (index_node_get(tx, call->at->parent, &dir, err) != 0 ||
-        index_volume_get(tx, dir.volume, &volume, err) != 0 ||
-        service_may_write(call->service, call->ctx, &volume, err) != 0 ||
-        service_may_grow(tx, &volume, 0, err) != 0 ||
-        node_make(tx, call->ctx, call->at, &(struct node_kind){ INDEX_FILE, call->mode },
-                  &call->node, err) != 0)
-        return -1;
-    call->content = (struct index_content){ .node = call->node.id,
-                                            .volume = call->node.volume,
-                                            .state = CONTENT_LIVE,
-                                            .flags = CONTENT_COMPLETE | CONTENT_TRUNCATED,
-                                            .mtime_ns = call->node.mtime_ns };
-    text_set(call->content.boot_id, call->service->boot_id);
-    text_set(call->content.actor, call->ctx->actor ? call->ctx->actor : "");
-    text_set(call->content.run, call->ctx->run ? call->ctx->run : "");
-    if (index_content_insert(tx, &call->content, err) != 0)
-        return -1;
-    call->node.content = call->content.id;
-    if (index_node_update(tx, &call->node, err) != 0 ||
-        attr_fill(tx, &call->node, call->attr, err) != 0)
-        return -1;
-    content_meta_fill(tx, &call->node, &call->content, &call->meta);
-    return answer_record(tx, call->ctx, call->attr, err);
-}
-
-static int
-uncreate_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct create_call *call = arg;
-    if (index_content_delete(tx, call->content.id, err) != 0)
-        return -1;
-    return index_node_delete(tx, call->node.id, err);
-}
-
-static int
-create_new(struct create_call *call, struct err *err)
-{
-    struct volume_service *service = call->service;
-    if (index_write(service->index, INDEX_NORMAL, create_tx, call, err) != 0)
-        return -1;
-    if (call->replayed)
-        return 0;
-    struct cache_file *file =
-        cache_create(service->cache, call->content.id, &call->meta, true, err);
-    if (file == NULL) {
-        struct err ignored = ERR_INIT;
-        if (index_write(service->index, INDEX_NORMAL, uncreate_tx, call, &ignored) != 0)
-            log_error(volume, "cannot take back a file that could not be staged: %s", ignored.msg);
-        return -1;
-    }
-    cache_put(file);
-    event_emit(service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
-    return 0;
-}
-
-/* Finds the name or makes it; *existed says which. */
-static int
-find_or_create(struct create_call *call, bool *existed, struct err *err)
-{
-    const struct volume_name *at = call->at;
-    struct err local = ERR_INIT;
-    *existed = false;
-    if (!call->ctx->resent) {
-        *existed = volume_lookup(call->service, call->ctx, at->parent, at->name, at->len,
-                                 call->attr, &local) == 0;
-        if (*existed)
-            return 0;
-        if (local.code != ERR_NOT_FOUND) {
-            *err = local;
-            return -1;
-        }
-    }
-    if (create_new(call, &local) == 0)
-        return 0;
-    if (local.code != ERR_EXISTS) {
-        *err = local;
-        return -1;
-    }
-    *existed = true; /* somebody was faster */
-    return volume_lookup(call->service, call->ctx, at->parent, at->name, at->len, call->attr, err);
-}
-
-int
-volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
-                   const struct volume_name *at, uint32_t mode, int flags, struct volume_attr *attr,
-                   struct volume_file **out, struct err *err)
-{
-    struct create_call call = {
-        .service = service, .ctx = ctx, .at = at, .mode = S_IFREG | (mode & 07777), .attr = attr
-    };
-    bool existed;
-    if (ctx->nowait)
-        return err_set(err, ERR_AGAIN, "creating waits for the index");
-    if (find_or_create(&call, &existed, err) != 0)
-        return -1;
-    if (existed && (flags & O_EXCL) != 0)
-        return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)at->len, at->name);
-    if (volume_file_open(service, ctx, attr->node, flags & ~(O_CREAT | O_EXCL), out, err) != 0)
-        return -1;
-    return existed ? volume_getattr(service, ctx, attr->node, attr, err) : 0;
 }
 
 /* ---- reading and writing ---- */
@@ -527,7 +402,7 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     else
         drop_run(service, &call.drop);
     free(call.drop.number);
-    forget_handle(file);
+    handle_forget(file);
     if (wrote)
         sync_kick(service);
 }

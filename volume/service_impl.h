@@ -174,6 +174,9 @@ int content_need_locked(struct volume_service *service, const struct volume_ctx 
 int content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
                                struct inode *inode, bool truncate, uint64_t open_fh,
                                struct err *err) MUST_CHECK;
+/* A content file that was just made, and its row, become the inode's. */
+void content_adopt_locked(struct inode *inode, const struct index_content *content,
+                          struct cache_file *take_file);
 int content_freeze_locked(struct volume_service *service, struct inode *inode,
                           struct err *err) MUST_CHECK;
 void content_meta_fill(struct index_tx *tx, const struct index_node *node,
@@ -181,6 +184,11 @@ void content_meta_fill(struct index_tx *tx, const struct index_node *node,
 /* The newest FROZEN content row of a node; ERR_NOT_FOUND. */
 int content_frozen_of(struct index_tx *tx, int64_t node, struct index_content *out,
                       struct err *err) MUST_CHECK;
+
+/* file.c: a handle counts as an open of its node from here on; forgetting it does not freeze anything. */
+struct volume_file *handle_new(struct volume_service *service, const struct volume_ctx *ctx,
+                               int64_t node, int flags, struct err *err) MUST_CHECK;
+void handle_forget(struct volume_file *file);
 
 /* object.c: metadata of objects, the s3fs/rclone convention and ours. */
 struct object_attrs {

@@ -1,0 +1,171 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "volume/service_impl.h"
+
+/* A new file: name, LIVE content, handle and answer in one transaction; then its content file. */
+
+struct create_call {
+    struct volume_service *service;
+    const struct volume_ctx *ctx;
+    const struct volume_name *at;
+    uint32_t mode;
+    int flags;
+    struct index_node node;
+    struct index_content content;
+    struct cache_meta meta;
+    struct volume_attr *attr;
+    struct volume_file *file; /* open already, also for those who unlink at once */
+    bool replayed;
+};
+
+static int
+make_content(struct index_tx *tx, struct create_call *call, struct err *err)
+{
+    call->content = (struct index_content){ .node = call->node.id,
+                                            .volume = call->node.volume,
+                                            .state = CONTENT_LIVE,
+                                            .flags = CONTENT_COMPLETE | CONTENT_TRUNCATED,
+                                            .mtime_ns = call->node.mtime_ns };
+    text_set(call->content.boot_id, call->service->boot_id);
+    text_set(call->content.actor, call->ctx->actor ? call->ctx->actor : "");
+    text_set(call->content.run, call->ctx->run ? call->ctx->run : "");
+    if (index_content_insert(tx, &call->content, err) != 0)
+        return -1;
+    call->node.content = call->content.id;
+    return index_node_update(tx, &call->node, err);
+}
+
+/* Whatever the flags say: who makes a file holds its LIVE content until the last close freezes it. The kernel keeps a
+ * read-only descriptor from writing. */
+static int
+make_handle(struct index_tx *tx, struct create_call *call, struct err *err)
+{
+    int flags = (call->flags & O_APPEND) | O_RDWR;
+    call->file = handle_new(call->service, call->ctx, call->node.id, flags, err);
+    if (call->file == NULL)
+        return -1;
+    struct index_open open = { .connection = call->ctx->connection,
+                               .fh = call->file->fh,
+                               .node = call->node.id,
+                               .writable = true };
+    return index_open_put(tx, &open, err);
+}
+
+static int
+create_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct create_call *call = arg;
+    struct index_node dir;
+    struct index_volume volume;
+    struct node_kind kind = { INDEX_FILE, call->mode };
+    call->replayed = answer_replay(tx, call->ctx, call->attr);
+    if (call->replayed)
+        return 0;
+    if (index_node_get(tx, call->at->parent, &dir, err) != 0 ||
+        index_volume_get(tx, dir.volume, &volume, err) != 0 ||
+        service_may_write(call->service, call->ctx, &volume, err) != 0 ||
+        service_may_grow(tx, &volume, 0, err) != 0 ||
+        node_make(tx, call->ctx, call->at, &kind, &call->node, err) != 0 ||
+        make_content(tx, call, err) != 0 || make_handle(tx, call, err) != 0 ||
+        attr_fill(tx, &call->node, call->attr, err) != 0)
+        return -1;
+    content_meta_fill(tx, &call->node, &call->content, &call->meta);
+    return answer_record(tx, call->ctx, call->attr, err);
+}
+
+static int
+uncreate_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct create_call *call = arg;
+    if (index_open_delete(tx, call->ctx->connection, call->file->fh, err) != 0 ||
+        index_content_delete(tx, call->content.id, err) != 0)
+        return -1;
+    return index_node_delete(tx, call->node.id, err);
+}
+
+static int
+create_new(struct create_call *call, struct err *err)
+{
+    struct volume_service *service = call->service;
+    if (index_write(service->index, INDEX_NORMAL, create_tx, call, err) != 0) {
+        if (call->file != NULL)
+            handle_forget(call->file);
+        return -1;
+    }
+    if (call->replayed)
+        return volume_file_open(service, call->ctx, call->attr->node,
+                                call->flags & ~(O_CREAT | O_EXCL | O_TRUNC), &call->file, err);
+    struct inode *inode = call->file->inode;
+    struct cache_file *bytes =
+        cache_create(service->cache, call->content.id, &call->meta, true, err);
+    if (bytes == NULL) {
+        struct err ignored = ERR_INIT;
+        if (index_write(service->index, INDEX_NORMAL, uncreate_tx, call, &ignored) != 0)
+            log_error(volume, "cannot take back a file that could not be staged: %s", ignored.msg);
+        handle_forget(call->file);
+        return -1;
+    }
+    pthread_mutex_lock(&inode->lock);
+    content_adopt_locked(inode, &call->content, bytes);
+    inode->writers++;
+    inode->dirty_size = true; /* an empty new file is a change too */
+    pthread_mutex_unlock(&inode->lock);
+    event_emit(service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
+    return 0;
+}
+
+/* Finds the name or makes it; *existed says which. */
+static int
+find_or_create(struct create_call *call, bool *existed, struct err *err)
+{
+    const struct volume_name *at = call->at;
+    struct err local = ERR_INIT;
+    *existed = false;
+    if (!call->ctx->resent) {
+        *existed = volume_lookup(call->service, call->ctx, at->parent, at->name, at->len,
+                                 call->attr, &local) == 0;
+        if (*existed)
+            return 0;
+        if (local.code != ERR_NOT_FOUND) {
+            *err = local;
+            return -1;
+        }
+    }
+    if (create_new(call, &local) == 0)
+        return 0;
+    if (local.code != ERR_EXISTS) {
+        *err = local;
+        return -1;
+    }
+    *existed = true; /* somebody was faster */
+    return volume_lookup(call->service, call->ctx, at->parent, at->name, at->len, call->attr, err);
+}
+
+int
+volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
+                   const struct volume_name *at, uint32_t mode, int flags, struct volume_attr *attr,
+                   struct volume_file **out, struct err *err)
+{
+    struct create_call call = { .service = service,
+                                .ctx = ctx,
+                                .at = at,
+                                .mode = S_IFREG | (mode & 07777),
+                                .flags = flags,
+                                .attr = attr };
+    bool existed;
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "creating waits for the index");
+    if (find_or_create(&call, &existed, err) != 0)
+        return -1;
+    if (!existed) {
+        *out = call.file;
+        return 0;
+    }
+    if ((flags & O_EXCL) != 0)
+        return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)at->len, at->name);
+    if (volume_file_open(service, ctx, attr->node, flags & ~(O_CREAT | O_EXCL), out, err) != 0)
+        return -1;
+    return volume_getattr(service, ctx, attr->node, attr, err);
+}
