@@ -384,8 +384,9 @@ set_transport(struct exchange *x, CURL *easy)
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
     SET(CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
     SET(CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
-    SET(CURLOPT_BUFFERSIZE, 256L << 10);
-    SET(CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
+    /* Only faster: libcurl 7.88 refuses it on a handle whose last name could not be resolved. */
+    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L << 10);
+    (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
     if (x->request->loopback)
         SET(CURLOPT_NOPROXY, "*");
     const char *bundle = secure_getenv("AWS_CA_BUNDLE");
@@ -518,8 +519,8 @@ conclude(struct exchange *x, CURLcode code)
     case CURLE_SSL_CACERT_BADFILE:
         response->end = HTTP_LOCAL;
         return err_set(x->err, ERR_STORE_AWAY,
-                       "the store's certificate is not trusted: name its authority in "
-                       "AWS_CA_BUNDLE");
+                       "the store's certificate is not trusted or names another host: name "
+                       "its authority's file in AWS_CA_BUNDLE");
     case CURLE_OPERATION_TIMEDOUT:
         response->end = response->whole_request_sent || x->sent > 0 || response->status
                             ? HTTP_TIMEOUT
