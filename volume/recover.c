@@ -88,10 +88,14 @@ freeze_row(struct index_tx *tx, struct recovery *call, struct index_node *node, 
     text_set(row->boot_id, call->service->boot_id);
     if (ulid_new(row->version, err) != 0)
         return -1;
+    call->frozen++;
+    if (index_content_update(tx, row, err) != 0)
+        return -1;
+    if (node->content != row->id) /* an older save, in case that the newer one is torn */
+        return 0;
     node->size = row->size;
     node->mtime_ns = row->mtime_ns;
-    call->frozen++;
-    if (index_content_update(tx, row, err) != 0 || index_node_update(tx, node, err) != 0)
+    if (index_node_update(tx, node, err) != 0)
         return -1;
     return want_node_key(tx, node, err);
 }
@@ -155,8 +159,9 @@ torn_row(struct index_tx *tx, struct recovery *call, struct index_node *node, st
     row.version[0] = '\0';
     row.flags |= CONTENT_COMPLETE;
     call->torn++;
+    bool current = node->content == row.id;
     if (row.size == 0) {
-        if (revert_node(tx, call, node, err) != 0)
+        if (current && revert_node(tx, call, node, err) != 0)
             return -1;
         if (index_content_delete(tx, row.id, err) != 0)
             return err->code == ERR_NOT_FOUND ? 0 : -1;
@@ -164,7 +169,7 @@ torn_row(struct index_tx *tx, struct recovery *call, struct index_node *node, st
     }
     if (view_keep_loser(call->service, tx, node, &loser, err) != 0)
         return -1;
-    return revert_node(tx, call, node, err);
+    return current ? revert_node(tx, call, node, err) : 0;
 }
 
 static int
@@ -274,7 +279,8 @@ judge_row(struct recovery *call, struct err *err)
     call->what = content_recover(&view, same_boot);
     memset(&call->st, 0, sizeof(call->st));
     if (file == NULL || fstat(cache_file_fd(file), &call->st) != 0) {
-        if (row->state != CONTENT_CLEAN)
+        /* For LIVE files the row comes first: only an acknowledged one has to have its file. */
+        if (row->state == CONTENT_FROZEN || (row->flags & CONTENT_ACKED) != 0)
             log_error(volume, "staged content %lld of node %lld has no file: %s",
                       (long long)row->id, (long long)row->node, local.msg);
         call->what = row->state == CONTENT_CLEAN ? CONTENT_DROP : CONTENT_TORN;
