@@ -77,7 +77,7 @@ log_configure(const char *spec, struct err *err)
     for (const char *at = spec; *at != '\0';) {
         size_t len = strcspn(at, ",");
         int component;
-        int level;
+        int level = LOG_LEVEL_INFO;
         if (parse_item(at, len, &component, &level, err) < 0)
             return -1;
         *(component < 0 ? &general : &own[component]) = level;

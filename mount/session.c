@@ -59,7 +59,7 @@ write_reply(int fd, struct iovec *parts, int count, void *userdata)
     return writev(fd, parts, count);
 }
 
-static void
+static void __attribute__((format(printf, 2, 0)))
 log_libfuse(enum fuse_log_level level, const char *fmt, va_list args)
 {
     char line[256];
@@ -182,8 +182,8 @@ start_thread(struct session *session, unsigned number)
         return -1;
     }
     thread->started = true;
-    (void)snprintf(name, sizeof(name), "fuse-%lld-%u", (long long)(session->args.id % 100000),
-                   number);
+    (void)snprintf(name, sizeof(name), "fuse-%u-%u", (unsigned)session->args.id % 10000u,
+                   number % 1000u);
     (void)pthread_setname_np(thread->thread, name);
     return 0;
 }

@@ -37,7 +37,7 @@ say(struct doctor *d, enum verdict verdict, const char *what, const char *fmt, .
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     if ((int)verdict > d->worst)
-        d->worst = verdict;
+        d->worst = (int)verdict;
     (void)json_array_append_new(d->checks, json_pack("{s:s, s:s, s:o}", "check", what, "result",
                                                      names[verdict], "detail",
                                                      json_bytes(text, strlen(text))));
