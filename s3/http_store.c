@@ -234,6 +234,9 @@ http_store_presign(struct store *store, const struct store_presign *req, struct 
         .req = req,
     };
     int result = client->credentials(client->credentials_arg, &presigning.keys, err);
+    int64_t key_ends = presigning.keys.expires_wall_ns;
+    if (result == 0 && key_ends != 0 && key_ends < clock_wall_ns() + req->expires_s * NS_PER_S)
+        log_warn(s3, "a link outlives the temporary keys that sign it key=%.200s", req->key);
     if (result == 0)
         result = presign_url(&presigning, url, err);
     secret_wipe(&presigning.keys, sizeof(presigning.keys));

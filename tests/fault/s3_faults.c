@@ -767,6 +767,10 @@ lists(void **state)
         /* What was passed on is true and in order. */
         assert_memory_equal(buf_cstr(&out), want, out.len);
     }
+    /* Empty pages that lead back to themselves. */
+    control("/_fault?kind=same_token&op=LIST&skip=1&count=3&arg=1");
+    assert_int_equal(list_keys(&out), -1);
+    assert_int_equal(err.code, ERR_STORE_BAD_ANSWER);
 }
 
 /* ---- clock, load, probe, links ---- */

@@ -435,7 +435,7 @@ list_start(const struct request *request, struct listing *listing, char *token, 
             hex_decode(name + 1, strlen(name + 1), listing->after, len))
             listing->after[len] = '\0';
     }
-    if (hit.fault == FAULT_EMPTY_PAGE)
+    if (hit.fault == FAULT_EMPTY_PAGE || (hit.fault == FAULT_SAME_TOKEN && hit.arg))
         listing->max = 0;
 }
 
