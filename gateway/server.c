@@ -490,8 +490,7 @@ on_completed(void *arg, struct MHD_Connection *mhd, void **context,
     free(pending);
 }
 
-static void __attribute__((format(printf, 2, 0)))
-on_log(void *arg, const char *fmt, va_list ap)
+static void __attribute__((format(printf, 2, 0))) on_log(void *arg, const char *fmt, va_list ap)
 {
     char line[256];
     (void)arg;
