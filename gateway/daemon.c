@@ -97,7 +97,7 @@ find_mounter(const char *program, char *out, size_t size)
 {
     static const char *const places[] = { "holdfast-mounter",
                                           "../libexec/holdfast/holdfast-mounter" };
-    const char *named = getenv("HOLDFAST_MOUNTER");
+    const char *named = secure_getenv("HOLDFAST_MOUNTER");
     const char *slash = strrchr(program, '/');
     if (named && named[0] == '/') {
         (void)snprintf(out, size, "%s", named);
@@ -156,6 +156,7 @@ become_gateway(struct daemon *d, const char *program, struct err *err)
         gateway_launcher_start(&d->user, d->state, &d->launcher, err) < 0 ||
         gateway_privilege_drop(&d->user, err) < 0)
         return -1;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no thread exists yet */
     (void)setenv("SQLITE_TMPDIR", d->state, 1);
     (void)prctl(PR_SET_DUMPABLE, 0);
     give_up_privilege(d, was_root);

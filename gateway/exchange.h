@@ -31,10 +31,10 @@ struct exchange_route {
     const char *method;
     const char *prefix; /* without slashes at the ends */
     enum exchange_takes takes;
+    bool open;                /* without a login: liveness only */
     exchange_fn *begin;       /* head complete, body not yet read; may be NULL */
     exchange_chunk_fn *chunk; /* NULL: a body is collected in x->body (at most LIMIT_JSON_DOC) */
     exchange_fn *end;
-    bool open; /* without a login: liveness only */
 };
 
 /* A streamed body. `read` answers bytes (0 only at the end) or -1. */
@@ -75,24 +75,27 @@ struct exchange {
     void (*state_free)(void *state);
     struct exchange_reply reply;
     struct json_t *extra; /* further members of the problem document, or NULL */
-    char allow[96];      /* for 405 */
-    uint64_t whole_size; /* for 416 */
+    char allow[96];       /* for 405 */
+    uint64_t whole_size;  /* for 416 */
 };
 
-struct exchange *exchange_new(const struct gateway *gateway, bool local, const char *method, const char *raw,
-                              struct err *err) MUST_CHECK;
+struct exchange *exchange_new(const struct gateway *gateway, bool local, const char *method,
+                              const char *raw, struct err *err) MUST_CHECK;
 void exchange_free(struct exchange *x);
 const char *exchange_header(const struct exchange *x, const char *name);
 /* The query parameter as text (NULL when absent) in a buffer of the caller's. */
-int exchange_query_uint(struct exchange *x, const char *name, uint64_t *out, struct err *err) MUST_CHECK;
-int exchange_query_bool(struct exchange *x, const char *name, bool *out, struct err *err) MUST_CHECK;
+int exchange_query_uint(struct exchange *x, const char *name, uint64_t *out,
+                        struct err *err) MUST_CHECK;
+int exchange_query_bool(struct exchange *x, const char *name, bool *out,
+                        struct err *err) MUST_CHECK;
 
 /* The reply. `name` must be a constant; a value that is too long is cut off before it is sent, so check where it matters. */
-int exchange_reply_header(struct exchange *x, const char *name, struct err *err, const char *fmt, ...) MUST_CHECK
-    __attribute__((format(printf, 4, 5)));
+int exchange_reply_header(struct exchange *x, const char *name, struct err *err, const char *fmt,
+                          ...) MUST_CHECK __attribute__((format(printf, 4, 5)));
 /* Takes the reference of `value` also on error; NULL is ERR_NOMEM. */
 int exchange_reply_json(struct exchange *x, int status, json_t *value, struct err *err) MUST_CHECK;
-int exchange_reply_text(struct exchange *x, int status, const char *text, struct err *err) MUST_CHECK;
+int exchange_reply_text(struct exchange *x, int status, const char *text,
+                        struct err *err) MUST_CHECK;
 /* The problem document (RFC 9457) of an error, replacing whatever the reply was. */
 void exchange_reply_problem(struct exchange *x, const struct err *why);
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,13 +50,13 @@ struct job {
 static int
 text_fd(const char *name, const char *text)
 {
-    int fd = memfd_create(name, 0);
+    int fd = memfd_create(name, MFD_CLOEXEC);
     size_t len = strlen(text);
     if (fd >= 0 && (write(fd, text, len) != (ssize_t)len || lseek(fd, 0, SEEK_SET) < 0)) {
         (void)close(fd);
         return -1;
     }
-    return fd;
+    return fd < 0 || fcntl(fd, F_SETFD, 0) < 0 ? -1 : fd; /* for bubblewrap */
 }
 
 static int
@@ -87,7 +88,7 @@ find_bwrap(void)
 static int
 options_fd(const struct sandbox_args *args)
 {
-    int fd = memfd_create("options", 0);
+    int fd = memfd_create("options", MFD_CLOEXEC);
     for (size_t i = 0; fd >= 0 && i < args->command; i++) {
         size_t len = strlen(args->argv[i]) + 1;
         if (write(fd, args->argv[i], len) != (ssize_t)len) {
@@ -99,7 +100,7 @@ options_fd(const struct sandbox_args *args)
         (void)close(fd);
         return -1;
     }
-    return fd;
+    return fd < 0 || fcntl(fd, F_SETFD, 0) < 0 ? -1 : fd;
 }
 
 static _Noreturn void
@@ -111,7 +112,7 @@ exec_sandbox(const struct job *job, const char *program, struct sandbox_args *ar
     struct rlimit no_core = { 0, 0 };
     sigset_t none;
     sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
     (void)setrlimit(RLIMIT_CORE, &no_core);
     (void)umask(022);
@@ -358,6 +359,13 @@ become_launcher(struct launcher *launcher, int control)
     (void)setpgid(0, 0);
 }
 
+/* Keys of the store stand in there. */
+static int
+drop_environment(void)
+{
+    return clearenv() == 0 ? 0 : -1; /* NOLINT(concurrency-mt-unsafe): one thread */
+}
+
 int
 gateway_launcher_start(const struct gateway_user *user, const char *state_dir,
                        struct gateway_launcher *out, struct err *err)
@@ -370,7 +378,8 @@ gateway_launcher_start(const struct gateway_user *user, const char *state_dir,
     pid_t pid = fork();
     if (pid == 0) {
         become_launcher(&launcher, pair[1]);
-        if (gateway_privilege_drop(user, err) < 0 || clearenv() != 0 || chdir("/") < 0)
+        if (gateway_privilege_drop(user, err) < 0 || clearenv() != 0 ||
+            /* NOLINT(concurrency-mt-unsafe): one thread */ chdir("/") < 0)
             _exit(1);
         launcher_main(&launcher);
     }

@@ -20,10 +20,11 @@ struct gateway_launcher {
 #define LAUNCHER_SPEC_MAX (192u << 10)
 
 /* Call before any thread exists. */
-int gateway_launcher_start(const struct gateway_user *user, const char *state_dir, struct gateway_launcher *out,
-                           struct err *err) MUST_CHECK;
+int gateway_launcher_start(const struct gateway_user *user, const char *state_dir,
+                           struct gateway_launcher *out, struct err *err) MUST_CHECK;
 /* Hands the listening socket over: from now on clients are served. */
-int gateway_launcher_listen(struct gateway_launcher *launcher, int listen_fd, struct err *err) MUST_CHECK;
+int gateway_launcher_listen(struct gateway_launcher *launcher, int listen_fd,
+                            struct err *err) MUST_CHECK;
 void gateway_launcher_stop(struct gateway_launcher *launcher);
 
 #endif

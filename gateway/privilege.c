@@ -32,6 +32,7 @@ look_up(const char *name, struct gateway_user *out)
     out->uid = found->pw_uid;
     out->gid = found->pw_gid;
     (void)snprintf(out->name, sizeof(out->name), "%s", name);
+    (void)snprintf(out->home, sizeof(out->home), "%s", found->pw_dir);
     return true;
 }
 
@@ -64,7 +65,7 @@ is_empty(int fd)
             (void)close(copy);
         return false;
     }
-    while ((entry = readdir(dir)))
+    while ((entry = readdir(dir))) /* NOLINT(concurrency-mt-unsafe): no thread exists yet */
         empty = empty && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0);
     (void)closedir(dir);
     return empty;
@@ -108,6 +109,10 @@ gateway_privilege_drop(const struct gateway_user *user, struct err *err)
         return err_sys(err, errno, "cannot become user '%s'", user->name);
     if (setuid(0) == 0 || geteuid() != user->uid)
         return err_set(err, ERR_INTERNAL, "the change to user '%s' did not hold", user->name);
+    /* Root's ~/.aws is closed to this user: look into its own. */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no thread exists yet */
+    if (setenv("HOME", user->home, 1) < 0)
+        return err_nomem(err);
     return 0;
 }
 
@@ -138,9 +143,9 @@ allow_profile(int ruleset)
     static const char *const names[] = { "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE",
                                          "AWS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR" };
     char path[4096];
-    const char *home = getenv("HOME");
+    const char *home = secure_getenv("HOME");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *value = getenv(names[i]);
+        const char *value = secure_getenv(names[i]);
         if (value && value[0] == '/')
             allow_path(ruleset, value, RIGHTS_READ);
     }

@@ -14,6 +14,7 @@ struct gateway_user {
     uid_t uid;
     gid_t gid;
     char name[64];
+    char home[256]; /* "" for an ordinary user: HOME stays */
 };
 
 /* The user to become: `name`, else "holdfast", else "nobody". For an ordinary user: itself. */
@@ -21,7 +22,8 @@ int gateway_privilege_user(const char *name, struct gateway_user *out, struct er
 
 /* Makes `dir` if it is missing (mode 0700) and gives it to `user` when it is new, empty or root's own. A directory of somebody
  * else is ERR_DENIED. */
-int gateway_privilege_own(const char *dir, const struct gateway_user *user, struct err *err) MUST_CHECK;
+int gateway_privilege_own(const char *dir, const struct gateway_user *user,
+                          struct err *err) MUST_CHECK;
 
 /* Groups, uid, capabilities and the bounding set; cannot be undone. Does nothing for an ordinary user. */
 int gateway_privilege_drop(const struct gateway_user *user, struct err *err) MUST_CHECK;

@@ -17,7 +17,8 @@ enum gateway_range_result {
 
 /* `value` is the Range header or NULL. Only one "bytes" range is served; a malformed or other one is ignored, as RFC 9110
  * section 14.2 allows. */
-enum gateway_range_result gateway_range_parse(const char *value, uint64_t size, uint64_t *first, uint64_t *last);
+enum gateway_range_result gateway_range_parse(const char *value, uint64_t size, uint64_t *first,
+                                              uint64_t *last);
 
 struct gateway_conditions {
     const char *if_match;
@@ -33,8 +34,9 @@ enum gateway_condition_result {
 };
 
 /* The order of RFC 9110 section 13.2.2 for GET and HEAD. `tag` is our ETag without quotes. A malformed header is ERR_INVAL. */
-int gateway_range_judge(const struct gateway_conditions *conditions, const char *tag, int64_t mtime_ns,
-                        enum gateway_condition_result *out, struct err *err) MUST_CHECK;
+int gateway_range_judge(const struct gateway_conditions *conditions, const char *tag,
+                        int64_t mtime_ns, enum gateway_condition_result *out,
+                        struct err *err) MUST_CHECK;
 
 /* Whether a Range may be used: no If-Range, or one that names this very version. Weak tags and dates that are not exactly the
  * file's time do not (RFC 9110 section 13.1.5). */

@@ -22,25 +22,28 @@ struct gateway_request_header {
 struct gateway_request_target {
     struct buf path;     /* decoded components joined by '/', without a leading or trailing slash */
     bool trailing_slash; /* the path ended in '/' (never for "/") */
-    const char *query;   /* raw text behind '?', "" when there is none; points into the argument of the parser */
+    const char *
+        query; /* raw text behind '?', "" when there is none; points into the argument of the parser */
 };
 
 /* Origin form only (RFC 9112 section 3.2.1). Refused: anything but visible ASCII, a fragment, empty components, "." and "..",
  * escaped slashes, %00 and broken escapes. */
-int gateway_request_target(const char *raw, struct gateway_request_target *out, struct err *err) MUST_CHECK;
+int gateway_request_target(const char *raw, struct gateway_request_target *out,
+                           struct err *err) MUST_CHECK;
 void gateway_request_target_release(struct gateway_request_target *target);
 
 /* The decoded value of a query parameter: 1 when it is there, 0 when not, -1 when it is malformed or there twice. */
-int gateway_request_query(const struct gateway_request_target *target, const char *name, struct buf *out,
-                          struct err *err) MUST_CHECK;
+int gateway_request_query(const struct gateway_request_target *target, const char *name,
+                          struct buf *out, struct err *err) MUST_CHECK;
 
 /* Names are tokens, values hold no control characters; Host exactly once; Content-Length at most once, only digits, never with
  * Transfer-Encoding; Transfer-Encoding only "chunked" and once. *length is -1 when no Content-Length was sent. */
-int gateway_request_headers(const struct gateway_request_header *headers, size_t count, int64_t *length, bool *chunked,
-                            struct err *err) MUST_CHECK;
+int gateway_request_headers(const struct gateway_request_header *headers, size_t count,
+                            int64_t *length, bool *chunked, struct err *err) MUST_CHECK;
 
 /* The value of a header that may be there once; NULL when it is not. */
-const char *gateway_request_header(const struct gateway_request_header *headers, size_t count, const char *name);
+const char *gateway_request_header(const struct gateway_request_header *headers, size_t count,
+                                   const char *name);
 
 /* Whether a Host or Origin authority names this machine's loopback ("localhost", "127.0.0.1", "[::1]") with `port`, or is in the
  * comma-separated list `more` (may be NULL), there with any or no port. */

@@ -11,10 +11,11 @@ int gateway_auth_check(const struct exchange *x, struct err *err) MUST_CHECK;
 /* The handlers, by file. */
 exchange_fn gateway_files_get, gateway_files_put_begin, gateway_files_put_end, gateway_files_delete;
 exchange_chunk_fn gateway_files_put_chunk;
-exchange_fn gateway_volumes_list, gateway_volumes_create, gateway_volumes_show, gateway_volumes_set, gateway_volumes_delete;
+exchange_fn gateway_volumes_list, gateway_volumes_create, gateway_volumes_show, gateway_volumes_set,
+    gateway_volumes_delete;
 exchange_fn gateway_tree_list, gateway_tree_stat, gateway_tree_ops;
-exchange_fn gateway_state_health, gateway_state_ready, gateway_state_status, gateway_state_flush, gateway_state_unsynced,
-    gateway_state_conflicts, gateway_state_doctor;
+exchange_fn gateway_state_health, gateway_state_ready, gateway_state_status, gateway_state_flush,
+    gateway_state_unsynced, gateway_state_conflicts, gateway_state_doctor;
 exchange_fn gateway_mounts_list, gateway_mounts_create, gateway_mounts_delete;
 
 /* Shared by the handlers. */

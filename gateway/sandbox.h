@@ -16,9 +16,11 @@
 #define SANDBOX_ARGS_MAX 4096
 
 struct sandbox_args {
-    const char *argv[SANDBOX_ARGS_MAX]; /* ends in NULL; texts belong to the specification or are constant */
+    const char *
+        argv[SANDBOX_ARGS_MAX]; /* ends in NULL; texts belong to the specification or are constant */
     size_t count;
-    size_t command; /* where "--" and the command begin: what stands before goes to bubblewrap by descriptor, because its
+    size_t
+        command; /* where "--" and the command begin: what stands before goes to bubblewrap by descriptor, because its
                      * command line can be read inside */
     char status_fd[12], passwd_fd[12], group_fd[12];
 };
@@ -29,8 +31,8 @@ struct sandbox_fds {
 };
 
 /* `mounts` is STATE/mnt: only what lies there may be bound. ERR_INVAL names what is wrong. */
-int gateway_sandbox_args(const json_t *spec, const char *mounts, const struct sandbox_fds *fds, struct sandbox_args *out,
-                         struct err *err) MUST_CHECK;
+int gateway_sandbox_args(const json_t *spec, const char *mounts, const struct sandbox_fds *fds,
+                         struct sandbox_args *out, struct err *err) MUST_CHECK;
 
 /* Whether a place inside the sandbox may hold a volume: absolute, in normal form, not a part of the system. */
 bool gateway_sandbox_place_ok(const char *path);

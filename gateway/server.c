@@ -449,6 +449,7 @@ finish_request(struct pending *pending, struct MHD_Connection *mhd)
     return send_reply(pending, mhd, false);
 }
 
+/* NOLINTBEGIN(readability-function-size): the parameters are libmicrohttpd's */
 static enum MHD_Result
 on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
            const char *version, const char *data, size_t *len, void **context)
@@ -474,6 +475,7 @@ on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *m
     enter_phase(server, mhd, PHASE_BODY, count);
     return result;
 }
+/* NOLINTEND(readability-function-size) */
 
 static void
 on_completed(void *arg, struct MHD_Connection *mhd, void **context,

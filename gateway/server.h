@@ -15,7 +15,8 @@ struct gateway_server_args {
     bool local;     /* a unix socket: peers are checked by uid */
     uid_t peer_uid; /* besides root: who may use it */
 };
-struct gateway_server *gateway_server_start(const struct gateway_server_args *args, struct err *err) MUST_CHECK;
+struct gateway_server *gateway_server_start(const struct gateway_server_args *args,
+                                            struct err *err) MUST_CHECK;
 /* No new connections from now on; running requests go on. */
 void gateway_server_quiesce(struct gateway_server *server);
 /* Ends all connections and frees. NULL is fine. */

@@ -52,8 +52,8 @@ gateway_settings_defs(void)
 static bool
 standard_file(char *out, size_t size)
 {
-    const char *base = getenv("XDG_CONFIG_HOME");
-    const char *home = getenv("HOME");
+    const char *base = secure_getenv("XDG_CONFIG_HOME");
+    const char *home = secure_getenv("HOME");
     if (geteuid() == 0)
         (void)snprintf(out, size, "/etc/holdfast/holdfast.conf");
     else if (base && base[0] == '/')
@@ -73,7 +73,7 @@ gateway_settings_load(const char *file, char *used, struct err *err)
     if (!config)
         return NULL;
     if (!file) {
-        const char *named = getenv("HOLDFAST_CONFIG");
+        const char *named = secure_getenv("HOLDFAST_CONFIG");
         if (named && named[0] != '\0')
             file = named;
         else if (standard_file(standard, sizeof(standard)))
@@ -111,8 +111,8 @@ int
 gateway_settings_state(const struct config *config, char *out, size_t size, struct err *err)
 {
     const char *given = config_str(config, "state");
-    const char *base = getenv("XDG_STATE_HOME");
-    const char *home = getenv("HOME");
+    const char *base = secure_getenv("XDG_STATE_HOME");
+    const char *home = secure_getenv("HOME");
     if (given && given[0] != '\0')
         return absolute(given, out, size, err);
     if (geteuid() == 0)

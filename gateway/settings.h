@@ -14,6 +14,7 @@ const struct config_def *gateway_settings_defs(void);
 struct config *gateway_settings_load(const char *file, char *used, struct err *err) MUST_CHECK;
 
 /* STATE: the setting, else /var/lib/holdfast for root, else $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast. Absolute. */
-int gateway_settings_state(const struct config *config, char *out, size_t size, struct err *err) MUST_CHECK;
+int gateway_settings_state(const struct config *config, char *out, size_t size,
+                           struct err *err) MUST_CHECK;
 
 #endif

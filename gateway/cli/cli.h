@@ -48,8 +48,12 @@ struct cli_option {
 };
 /* Sorts argv (behind the command's name) into options and words; --json, --state, --url and --config go into `cli`. "--" ends the
  * options. `least` to `most` words. Answers the number of words. */
-int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_option *options, int least,
-              int most, const char **words, struct err *err) MUST_CHECK;
+struct cli_words {
+    int least, most;
+    const char **out;
+};
+int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_option *options,
+              const struct cli_words *words, struct err *err) MUST_CHECK;
 
 /* VOLUME:/path, both checked; `path` holds LIMIT_PATH + 1, `volume` LIMIT_VOLUME_NAME + 1. */
 bool cli_is_place(const char *text);
@@ -85,9 +89,15 @@ void client_response_release(struct client_response *response);
 /* Any answer below 400 is a success; a problem document becomes the error it describes. */
 int cli_client_call(struct cli *cli, const struct client_request *request,
                     struct client_response *response, struct err *err) MUST_CHECK;
-/* For JSON both ways; `body` is taken (NULL for none), *out (may be NULL) is the answer. */
-int client_json(struct cli *cli, const char *method, const char *target, json_t *body,
-                int timeout_s, json_t **out, struct err *err) MUST_CHECK;
+/* For JSON both ways: `body` is taken (NULL for none), *out (may be NULL) is the answer. */
+struct json_call {
+    const char *method;
+    const char *target;
+    json_t *body;
+    int timeout_s;
+};
+int client_json(struct cli *cli, const struct json_call *call, json_t **out,
+                struct err *err) MUST_CHECK;
 /* STATE of this call: --state, HOLDFAST_STATE, the file, the default. */
 int client_state(struct cli *cli, char *out, size_t size, struct err *err) MUST_CHECK;
 /* prefix + "/" + volume + "/" + path, percent-encoded. */

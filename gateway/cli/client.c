@@ -78,7 +78,7 @@ static int
 open_url(struct link *link, const char *url, struct err *err)
 {
     static const char scheme[] = "http://";
-    const char *token = getenv("HOLDFAST_TOKEN");
+    const char *token = secure_getenv("HOLDFAST_TOKEN");
     char host[256];
     const char *at = url + sizeof(scheme) - 1;
     if (strncmp(url, scheme, sizeof(scheme) - 1) != 0)
@@ -475,7 +475,7 @@ cli_client_call(struct cli *cli, const struct client_request *request,
     if (!link)
         return err_nomem(err);
     link->timeout_ms = (request->timeout_s ? request->timeout_s : 60) * 1000;
-    link->name = request->progress && isatty(STDERR_FILENO) && !getenv("NO_COLOR")
+    link->name = request->progress && isatty(STDERR_FILENO) && !secure_getenv("NO_COLOR")
                      ? request->progress
                      : NULL;
     link->total = request->has_fd && request->body_size > 0 ? (uint64_t)request->body_size : 0;
@@ -494,19 +494,18 @@ cli_client_call(struct cli *cli, const struct client_request *request,
 }
 
 int
-client_json(struct cli *cli, const char *method, const char *target, json_t *body, int timeout_s,
-            json_t **out, struct err *err)
+client_json(struct cli *cli, const struct json_call *call, json_t **out, struct err *err)
 {
-    scope_json *held = body;
+    scope_json *held = call->body;
     scope_buf text;
     struct client_response response;
     buf_init(&text, LIMIT_JSON_DOC);
     if (held && json_print(held, &text, err) < 0)
         return -1;
-    struct client_request request = { .method = method,
-                                      .target = target,
+    struct client_request request = { .method = call->method,
+                                      .target = call->target,
                                       .body = held ? buf_cstr(&text) : NULL,
-                                      .timeout_s = timeout_s };
+                                      .timeout_s = call->timeout_s };
     client_response_init(&response);
     int rc = cli_client_call(cli, &request, &response, err);
     if (rc == 0 && out) {

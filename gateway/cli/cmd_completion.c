@@ -53,7 +53,7 @@ int
 cmd_completion(struct cli *cli, int argc, char **argv, struct err *err)
 {
     const char *word[1];
-    if (cli_parse(cli, argc, argv, NULL, 1, 1, word, err) < 0)
+    if (cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 1, 1, word }, err) < 0)
         return -1;
     if (strcmp(word[0], "bash") == 0)
         bash();

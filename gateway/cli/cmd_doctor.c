@@ -49,9 +49,10 @@ static void
 check_kernel(struct doctor *d)
 {
     struct utsname name;
-    unsigned major = 0;
-    unsigned minor = 0;
-    if (uname(&name) != 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2)
+    char *end = NULL;
+    unsigned long major = uname(&name) == 0 ? strtoul(name.release, &end, 10) : 0;
+    unsigned long minor = end && *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+    if (major == 0)
         say(d, WARN, "kernel", "its version cannot be read");
     else if (major > 6 || (major == 6 && minor >= 9))
         say(d, OK, "kernel", "%s", name.release);
@@ -236,7 +237,8 @@ check_gateway(struct doctor *d)
 {
     struct err err = ERR_INIT;
     json_t *answer = NULL;
-    if (client_json(d->cli, "GET", "/v1/doctor", NULL, 30, &answer, &err) < 0) {
+    if (client_json(d->cli, &(struct json_call){ "GET", "/v1/doctor", NULL, 30 }, &answer, &err) <
+        0) {
         say(d, err.code == ERR_GATEWAY_AWAY ? WARN : FAIL, "gateway", "%s", err.msg);
         check_store_alone(d);
         return;
@@ -259,7 +261,7 @@ cmd_doctor(struct cli *cli, int argc, char **argv, struct err *err)
 {
     const char *words[1];
     struct doctor d = { .cli = cli };
-    if (cli_parse(cli, argc, argv, NULL, 0, 0, words, err) < 0)
+    if (cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 0, 0, words }, err) < 0)
         return -1;
     scope_json *checks = json_array();
     if (!checks)

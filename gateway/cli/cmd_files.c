@@ -37,7 +37,7 @@ get_place(struct cli *cli, const char *prefix, const struct place *place, const 
     if (client_target(prefix, place->volume, place->path, &target, err) < 0 ||
         buf_append_str(&target, query, err) < 0)
         return -1;
-    return client_json(cli, "GET", buf_cstr(&target), NULL, 60, out, err);
+    return client_json(cli, &(struct json_call){ "GET", buf_cstr(&target), NULL, 60 }, out, err);
 }
 
 /* ---- ls, stat ---- */
@@ -97,7 +97,7 @@ cmd_ls(struct cli *cli, int argc, char **argv, struct err *err)
     struct table table;
     json_t *entry;
     size_t i;
-    int count = cli_parse(cli, argc, argv, NULL, 0, 1, words, err);
+    int count = cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 0, 1, words }, err);
     if (count < 0)
         return -1;
     if (count == 0) {
@@ -133,7 +133,7 @@ cmd_stat(struct cli *cli, int argc, char **argv, struct err *err)
     const char *words[1];
     struct place place;
     json_t *answer = NULL;
-    if (cli_parse(cli, argc, argv, NULL, 1, 1, words, err) < 0 ||
+    if (cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 1, 1, words }, err) < 0 ||
         read_place(words[0], false, &place, err) < 0 ||
         get_place(cli, "/v1/stat", &place, "", &answer, err) < 0)
         return -1;
@@ -182,7 +182,8 @@ cmd_cat(struct cli *cli, int argc, char **argv, struct err *err)
 {
     const char *words[CLI_LIST_MAX];
     struct place place;
-    int count = cli_parse(cli, argc, argv, NULL, 1, CLI_LIST_MAX, words, err);
+    int count =
+        cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 1, CLI_LIST_MAX, words }, err);
     for (int i = 0; i < count; i++) {
         if (read_place(words[i], true, &place, err) < 0 ||
             fetch(cli, &place, NULL, STDOUT_FILENO, NULL, err) < 0)
@@ -234,7 +235,7 @@ cmd_get(struct cli *cli, int argc, char **argv, struct err *err)
     struct place place;
     const struct cli_option options[] = { { "version", 0, CLI_TEXT, &version },
                                           { NULL, 0, CLI_FLAG, NULL } };
-    int count = cli_parse(cli, argc, argv, options, 1, 2, words, err);
+    int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);
     if (count < 0 || read_place(words[0], true, &place, err) < 0)
         return -1;
     const char *target = count == 2 ? words[1] : base_name(place.path);
@@ -327,8 +328,8 @@ put_timeout(const struct put_words *w, struct put *put, int *seconds, struct err
 }
 
 static int
-send_put(struct cli *cli, const struct put_words *w, const struct put *put, int timeout,
-         const char *name, json_t **answer, struct err *err)
+send_put(struct cli *cli, const struct put *put, int timeout, const char *name, json_t **answer,
+         struct err *err)
 {
     scope_buf target;
     struct client_response response;
@@ -343,7 +344,6 @@ send_put(struct cli *cli, const struct put_words *w, const struct put *put, int 
                                       .timeout_s = timeout,
                                       .progress = name };
     bool absent = put->condition[0] == '\0';
-    (void)w;
     request.headers[request.header_count++] =
         (struct client_header){ absent ? "If-None-Match" : "If-Match",
                                 absent ? "*" : put->condition };
@@ -382,7 +382,7 @@ put_file(struct cli *cli, const struct put_words *w, const char *file, const cha
     if (rc == 1)
         rc = err_set(err, ERR_IS_DIR, "'%s:/%s' is a folder", put.place.volume, put.place.path);
     if (rc == 0)
-        rc = send_put(cli, w, &put, timeout, base_name(put.place.path), &answer, err);
+        rc = send_put(cli, &put, timeout, base_name(put.place.path), &answer, err);
     if (put.fd > STDIN_FILENO)
         (void)close(put.fd);
     if (rc < 0)
@@ -401,7 +401,7 @@ cmd_put(struct cli *cli, int argc, char **argv, struct err *err)
                                           { "no-wait", 0, CLI_FLAG, &w.no_wait },
                                           { "timeout", 0, CLI_TEXT, &w.timeout },
                                           { NULL, 0, CLI_FLAG, NULL } };
-    if (cli_parse(cli, argc, argv, options, 2, 2, words, err) < 0)
+    if (cli_parse(cli, argc, argv, options, &(struct cli_words){ 2, 2, words }, err) < 0)
         return -1;
     if (w.base && w.create)
         return err_set(err, ERR_USAGE, "--base and --create exclude each other");
@@ -437,7 +437,8 @@ cmd_rm(struct cli *cli, int argc, char **argv, struct err *err)
     const char *words[CLI_LIST_MAX];
     const struct cli_option options[] = { { "recursive", 'r', CLI_FLAG, &recursive },
                                           { NULL, 0, CLI_FLAG, NULL } };
-    int count = cli_parse(cli, argc, argv, options, 1, CLI_LIST_MAX, words, err);
+    int count =
+        cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, CLI_LIST_MAX, words }, err);
     for (int i = 0; i < count; i++) {
         if (remove_one(cli, words[i], recursive, err) < 0)
             return -1;
@@ -451,7 +452,7 @@ do_op(struct cli *cli, json_t *body, struct err *err)
     json_t *answer = NULL;
     if (!body)
         return err_set(err, ERR_INVAL, "names given here must be UTF-8");
-    if (client_json(cli, "POST", "/v1/ops", body, 60, &answer, err) < 0)
+    if (client_json(cli, &(struct json_call){ "POST", "/v1/ops", body, 60 }, &answer, err) < 0)
         return -1;
     scope_json *held = answer;
     return cli->json ? print_json(held, err) : 0;
@@ -465,7 +466,8 @@ cmd_mkdir(struct cli *cli, int argc, char **argv, struct err *err)
     struct place place;
     const struct cli_option options[] = { { "parents", 'p', CLI_FLAG, &parents },
                                           { NULL, 0, CLI_FLAG, NULL } };
-    int count = cli_parse(cli, argc, argv, options, 1, CLI_LIST_MAX, words, err);
+    int count =
+        cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, CLI_LIST_MAX, words }, err);
     for (int i = 0; i < count; i++) {
         if (read_place(words[i], true, &place, err) < 0 ||
             do_op(cli,
@@ -486,7 +488,7 @@ cmd_mv(struct cli *cli, int argc, char **argv, struct err *err)
     struct place to;
     const struct cli_option options[] = { { "replace", 0, CLI_FLAG, &replace },
                                           { NULL, 0, CLI_FLAG, NULL } };
-    if (cli_parse(cli, argc, argv, options, 2, 2, words, err) < 0 ||
+    if (cli_parse(cli, argc, argv, options, &(struct cli_words){ 2, 2, words }, err) < 0 ||
         read_place(words[0], true, &from, err) < 0 || read_place(words[1], true, &to, err) < 0)
         return -1;
     if (strcmp(from.volume, to.volume) != 0)

@@ -79,11 +79,12 @@ cmd_mount(struct cli *cli, int argc, char **argv, struct err *err)
                                           { "lease", 0, CLI_TEXT, &w.lease },
                                           { "run", 0, CLI_TEXT, &w.run },
                                           { NULL, 0, CLI_FLAG, NULL } };
-    int count = cli_parse(cli, argc, argv, options, 1, 2, words, err);
+    int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);
     if (count < 0)
         return -1;
     json_t *body = mount_body(&w, words[0], count == 2 ? words[1] : NULL, err);
-    if (!body || client_json(cli, "POST", "/v1/mounts", body, 60, &answer, err) < 0)
+    if (!body ||
+        client_json(cli, &(struct json_call){ "POST", "/v1/mounts", body, 60 }, &answer, err) < 0)
         return -1;
     scope_json *held = answer;
     if (cli->json)
@@ -107,7 +108,7 @@ find_mount(struct cli *cli, const char *word, char *id, size_t size, struct err 
         return 0;
     }
     if (absolute(word, full, sizeof(full), err) < 0 ||
-        client_json(cli, "GET", "/v1/mounts", NULL, 60, &answer, err) < 0)
+        client_json(cli, &(struct json_call){ "GET", "/v1/mounts", NULL, 60 }, &answer, err) < 0)
         return -1;
     scope_json *held = answer;
     size_t len = strlen(full);
@@ -137,7 +138,7 @@ cmd_umount(struct cli *cli, int argc, char **argv, struct err *err)
     const struct cli_option options[] = { { "force", 'f', CLI_FLAG, &force },
                                           { "timeout", 0, CLI_TEXT, &timeout },
                                           { NULL, 0, CLI_FLAG, NULL } };
-    if (cli_parse(cli, argc, argv, options, 1, 1, words, err) < 0)
+    if (cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 1, words }, err) < 0)
         return -1;
     if (!parse_u64(timeout, &seconds) || seconds > 3600)
         return err_set(err, ERR_USAGE, "--timeout is 0 to 3600 seconds");
@@ -145,7 +146,8 @@ cmd_umount(struct cli *cli, int argc, char **argv, struct err *err)
         return -1;
     (void)snprintf(target, sizeof(target), "/v1/mounts/%s?timeout_s=%llu%s", id,
                    (unsigned long long)seconds, force ? "&force=true" : "");
-    if (client_json(cli, "DELETE", target, NULL, (int)seconds + 60, &answer, err) < 0)
+    if (client_json(cli, &(struct json_call){ "DELETE", target, NULL, (int)seconds + 60 }, &answer,
+                    err) < 0)
         return -1;
     scope_json *held = answer;
     if (cli->json && print_json(held, err) < 0)
@@ -168,8 +170,8 @@ cmd_mounts(struct cli *cli, int argc, char **argv, struct err *err)
     json_t *answer = NULL;
     json_t *m;
     size_t i;
-    if (cli_parse(cli, argc, argv, NULL, 0, 0, words, err) < 0 ||
-        client_json(cli, "GET", "/v1/mounts", NULL, 60, &answer, err) < 0)
+    if (cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 0, 0, words }, err) < 0 ||
+        client_json(cli, &(struct json_call){ "GET", "/v1/mounts", NULL, 60 }, &answer, err) < 0)
         return -1;
     scope_json *held = answer;
     if (cli->json)

@@ -130,7 +130,7 @@ read_words(struct run *run, int argc, char **argv, struct err *err)
         { "net", 0, CLI_TEXT, &run->net },      { "run", 0, CLI_TEXT, &id },
         { "sync-timeout", 0, CLI_TEXT, &sync }, { NULL, 0, CLI_FLAG, NULL }
     };
-    if (cli_parse(run->cli, own, argv, options, 0, 0, none, err) < 0)
+    if (cli_parse(run->cli, own, argv, options, &(struct cli_words){ 0, 0, none }, err) < 0)
         return -1;
     if (own < argc && strcmp(argv[own], "--") == 0)
         own++;
@@ -166,7 +166,8 @@ mount_one(struct run *run, struct volume_word *v, struct err *err)
                              "read_only", (int)v->read_only, "private", 1, "run", run->id);
     if (!body)
         return err_set(err, ERR_INVAL, "the folder's name must be UTF-8");
-    if (client_json(run->cli, "POST", "/v1/mounts", body, 60, &answer, err) < 0)
+    if (client_json(run->cli, &(struct json_call){ "POST", "/v1/mounts", body, 60 }, &answer, err) <
+        0)
         return err_wrap(err, "volume '%s'", v->volume);
     scope_json *held = answer;
     (void)snprintf(v->mount_id, sizeof(v->mount_id), "%s", get_text(held, "id"));
@@ -181,7 +182,8 @@ unmount_one(struct run *run, const struct volume_word *v, struct err *err)
     char target[96];
     (void)snprintf(target, sizeof(target), "/v1/mounts/%s?no_flush=true", v->mount_id);
     for (int tries = 0;; tries++) {
-        int rc = client_json(run->cli, "DELETE", target, NULL, 60, NULL, err);
+        int rc =
+            client_json(run->cli, &(struct json_call){ "DELETE", target, NULL, 60 }, NULL, err);
         if (rc == 0 || err->code == ERR_NOT_FOUND)
             return 0;
         if (err->code != ERR_BUSY || tries >= BUSY_TRIES)
@@ -210,8 +212,8 @@ specification(const struct run *run)
         return NULL;
     }
     return json_pack("{s:s, s:o, s:s, s:I, s:s?, s:o}", "run", run->id, "argv", argv, "net",
-                     run->net, "timeout_s", (json_int_t)run->timeout_s, "term", getenv("TERM"),
-                     "binds", binds);
+                     run->net, "timeout_s", (json_int_t)run->timeout_s, "term",
+                     secure_getenv("TERM"), "binds", binds);
 }
 
 static int
@@ -296,7 +298,9 @@ flush_one(struct run *run, const struct volume_word *v, struct err *err)
         json_pack("{s:s, s:I}", "volume", v->volume, "timeout_s", (json_int_t)run->sync_s);
     if (!body)
         return err_nomem(err);
-    return client_json(run->cli, "POST", "/v1/flush", body, (int)run->sync_s + 30, NULL, err);
+    return client_json(run->cli,
+                       &(struct json_call){ "POST", "/v1/flush", body, (int)run->sync_s + 30 },
+                       NULL, err);
 }
 
 static int64_t
@@ -306,7 +310,8 @@ count_conflicts(struct run *run)
     char target[96];
     json_t *answer = NULL;
     (void)snprintf(target, sizeof(target), "/v1/conflicts?run=%s", run->id);
-    if (client_json(run->cli, "GET", target, NULL, 60, &answer, &ignored) < 0)
+    if (client_json(run->cli, &(struct json_call){ "GET", target, NULL, 60 }, &answer, &ignored) <
+        0)
         return 0;
     scope_json *held = answer;
     return (int64_t)json_array_size(json_object_get(held, "conflicts"));
@@ -380,7 +385,7 @@ cmd_run(struct cli *cli, int argc, char **argv, struct err *err)
         sigaddset(&set, SIGINT);
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGHUP);
-        (void)sigprocmask(SIG_BLOCK, &set, NULL);
+        (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
         run->signals = signalfd(-1, &set, SFD_CLOEXEC);
         status = execute(run, err);
     }

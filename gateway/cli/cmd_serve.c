@@ -106,7 +106,7 @@ int
 cmd_version(struct cli *cli, int argc, char **argv, struct err *err)
 {
     const char *words[1];
-    if (cli_parse(cli, argc, argv, NULL, 0, 0, words, err) < 0)
+    if (cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 0, 0, words }, err) < 0)
         return -1;
     if (cli->json)
         (void)printf("{\"version\":\"%s\"}\n", HOLDFAST_VERSION);

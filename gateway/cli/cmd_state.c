@@ -17,7 +17,7 @@ cmd_flush(struct cli *cli, int argc, char **argv, struct err *err)
     const struct cli_option options[] = { { "timeout", 0, CLI_TEXT, &timeout },
                                           { "wait", 0, CLI_FLAG, &wait },
                                           { NULL, 0, CLI_FLAG, NULL } };
-    int count = cli_parse(cli, argc, argv, options, 0, 1, words, err);
+    int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 0, 1, words }, err);
     if (count < 0 || (count == 1 && path_check_volume(words[0], err) < 0))
         return -1;
     if (!parse_u64(timeout, &seconds) || seconds > 86400)
@@ -26,7 +26,8 @@ cmd_flush(struct cli *cli, int argc, char **argv, struct err *err)
                              count == 1 ? words[0] : NULL);
     if (!body)
         return err_nomem(err);
-    if (client_json(cli, "POST", "/v1/flush", body, (int)seconds + 30, &answer, err) < 0)
+    if (client_json(cli, &(struct json_call){ "POST", "/v1/flush", body, (int)seconds + 30 },
+                    &answer, err) < 0)
         return -1;
     scope_json *held = answer;
     if (cli->json && print_json(held, err) < 0)
@@ -122,8 +123,8 @@ cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
 {
     const char *words[1];
     json_t *answer = NULL;
-    if (cli_parse(cli, argc, argv, NULL, 0, 0, words, err) < 0 ||
-        client_json(cli, "GET", "/v1/status", NULL, 30, &answer, err) < 0)
+    if (cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 0, 0, words }, err) < 0 ||
+        client_json(cli, &(struct json_call){ "GET", "/v1/status", NULL, 30 }, &answer, err) < 0)
         return -1;
     scope_json *held = answer;
     if (cli->json)

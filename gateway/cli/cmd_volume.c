@@ -86,7 +86,7 @@ volume_target_of(const struct volume_words *w, char *out, size_t size, struct er
 }
 
 static int
-volume_create_(struct cli *cli, const struct volume_words *w, struct err *err)
+do_create(struct cli *cli, const struct volume_words *w, struct err *err)
 {
     json_t *answer = NULL;
     if (path_check_volume(w->name, err) < 0)
@@ -98,20 +98,20 @@ volume_create_(struct cli *cli, const struct volume_words *w, struct err *err)
         json_decref(body);
         return err_nomem(err);
     }
-    if (client_json(cli, "POST", "/v1/volumes", body, 60, &answer, err) < 0)
+    if (client_json(cli, &(struct json_call){ "POST", "/v1/volumes", body, 60 }, &answer, err) < 0)
         return -1;
     return finish_volume(cli, answer, "created", err);
 }
 
 static int
-volume_list_(struct cli *cli, const struct volume_words *w, struct err *err)
+do_list(struct cli *cli, const struct volume_words *w, struct err *err)
 {
     struct table table;
     json_t *answer = NULL;
     json_t *v;
     size_t i;
     (void)w;
-    if (client_json(cli, "GET", "/v1/volumes", NULL, 60, &answer, err) < 0)
+    if (client_json(cli, &(struct json_call){ "GET", "/v1/volumes", NULL, 60 }, &answer, err) < 0)
         return -1;
     scope_json *held = answer;
     if (cli->json)
@@ -135,38 +135,39 @@ volume_list_(struct cli *cli, const struct volume_words *w, struct err *err)
 }
 
 static int
-volume_show_(struct cli *cli, const struct volume_words *w, struct err *err)
+do_show(struct cli *cli, const struct volume_words *w, struct err *err)
 {
     char target[128];
     json_t *answer = NULL;
     if (volume_target_of(w, target, sizeof(target), err) < 0 ||
-        client_json(cli, "GET", target, NULL, 60, &answer, err) < 0)
+        client_json(cli, &(struct json_call){ "GET", target, NULL, 60 }, &answer, err) < 0)
         return -1;
     return finish_volume(cli, answer, NULL, err);
 }
 
 static int
-volume_set_(struct cli *cli, const struct volume_words *w, struct err *err)
+do_set(struct cli *cli, const struct volume_words *w, struct err *err)
 {
     char target[128];
     json_t *answer = NULL;
     if (volume_target_of(w, target, sizeof(target), err) < 0)
         return -1;
     json_t *body = settings_body(w, err);
-    if (!body || client_json(cli, "PATCH", target, body, 60, &answer, err) < 0)
+    if (!body ||
+        client_json(cli, &(struct json_call){ "PATCH", target, body, 60 }, &answer, err) < 0)
         return -1;
     return finish_volume(cli, answer, "changed", err);
 }
 
 static int
-volume_delete_(struct cli *cli, const struct volume_words *w, struct err *err)
+do_delete(struct cli *cli, const struct volume_words *w, struct err *err)
 {
     char target[144];
     if (volume_target_of(w, target, sizeof(target), err) < 0)
         return -1;
     if (w->force)
         (void)snprintf(target + strlen(target), sizeof(target) - strlen(target), "?force=true");
-    if (client_json(cli, "DELETE", target, NULL, 60, NULL, err) < 0)
+    if (client_json(cli, &(struct json_call){ "DELETE", target, NULL, 60 }, NULL, err) < 0)
         return -1;
     if (cli->json)
         (void)printf("{\"id\":\"%s\",\"deleted\":true}\n", w->name);
@@ -182,11 +183,11 @@ cmd_volume(struct cli *cli, int argc, char **argv, struct err *err)
         const char *name;
         bool named;
         int (*fn)(struct cli *cli, const struct volume_words *w, struct err *err);
-    } actions[] = { { "create", true, volume_create_ },
-                    { "list", false, volume_list_ },
-                    { "show", true, volume_show_ },
-                    { "set", true, volume_set_ },
-                    { "delete", true, volume_delete_ } };
+    } actions[] = { { "create", true, do_create },
+                    { "list", false, do_list },
+                    { "show", true, do_show },
+                    { "set", true, do_set },
+                    { "delete", true, do_delete } };
     static const char *const names[] = { "create", "list", "show", "set", "delete", NULL };
     struct volume_words w = { 0 };
     const char *words[2];
@@ -196,7 +197,7 @@ cmd_volume(struct cli *cli, int argc, char **argv, struct err *err)
         { "read-only", 0, CLI_FLAG, &w.read_only }, { "read-write", 0, CLI_FLAG, &w.read_write },
         { "force", 0, CLI_FLAG, &w.force },         { NULL, 0, CLI_FLAG, NULL },
     };
-    int count = cli_parse(cli, argc, argv, options, 1, 2, words, err);
+    int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);
     if (count < 0)
         return -1;
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {

@@ -181,7 +181,7 @@ main(int argc, char **argv)
 {
     struct err err = ERR_INIT;
     char program[4096];
-    struct cli cli = { .url = getenv("HOLDFAST_URL") };
+    struct cli cli = { .url = secure_getenv("HOLDFAST_URL") };
     ssize_t len = readlink("/proc/self/exe", program, sizeof(program) - 1);
     program[len > 0 ? len : 0] = '\0';
     cli.program = program;

@@ -97,8 +97,8 @@ fill_options(struct walk *walk, struct cli *cli, const struct cli_option *option
 }
 
 int
-cli_parse(struct cli *cli, int argc, char **argv, const struct cli_option *options, int least,
-          int most, const char **words, struct err *err)
+cli_parse(struct cli *cli, int argc, char **argv, const struct cli_option *options,
+          const struct cli_words *words, struct err *err)
 {
     struct walk walk = { .argc = argc, .argv = argv };
     int count = 0;
@@ -111,13 +111,13 @@ cli_parse(struct cli *cli, int argc, char **argv, const struct cli_option *optio
         } else if (!ended && word[0] == '-' && word[1] != '\0') {
             if (take_option(&walk, err) < 0)
                 return -1;
-        } else if (count == most) {
+        } else if (count == words->most) {
             return err_set(err, ERR_USAGE, "'%s' is one word too many: see --help", word);
         } else {
-            words[count++] = word;
+            words->out[count++] = word;
         }
     }
-    if (count < least)
+    if (count < words->least)
         return err_set(err, ERR_USAGE, "something is missing: see --help");
     return count;
 }

@@ -27,8 +27,8 @@ bad() { # CASE STATUS SECONDS WORDS COMMAND...
     [ "${seconds%.*}" -lt "$limit" ] || fail "$name: took $seconds s, allowed are $limit"
     ! grep -qF -e "$SECRET" "$WORK/err" "$WORK/out" || fail "$name: the secret key is in a message"
 }
-serve() { # STATE STORE: the arguments of a start
-    echo "$HOLDFAST" serve --state "$1" --store "$2" --listen none --log error
+bad_start() { # CASE STATUS SECONDS WORDS STATE STORE
+    bad "$1" "$2" "$3" "$4" "$HOLDFAST" serve --state "$5" --store "$6" --listen none --log error
 }
 clean() { # CASE STATE: a refused first start leaves no index behind that names a store
     [ ! -e "$2/holdfast.sock" ] || fail "$1: a socket is left"
@@ -53,24 +53,24 @@ s3() { # BUCKET [PARAMETERS]
 
 # ---- the store ----
 state=$WORK/s1
-bad 'no bucket' 4 20 'bucket' $(serve "$state" "$(s3 nosuchbucket)")
+bad_start 'no bucket' 4 20 'bucket' "$state" "$(s3 nosuchbucket)"
 clean 'no bucket' "$state"
-AWS_SECRET_ACCESS_KEY=wrong bad 'wrong secret key' 5 20 'key|signature|denied' $(serve "$state" "$(s3 test)")
-AWS_ACCESS_KEY_ID=NOBODY bad 'unknown access key' 5 20 'key|denied' $(serve "$state" "$(s3 test)")
+AWS_SECRET_ACCESS_KEY=wrong bad_start 'wrong secret key' 5 20 'key|signature|denied' "$state" "$(s3 test)"
+AWS_ACCESS_KEY_ID=NOBODY bad_start 'unknown access key' 5 20 'key|denied' "$state" "$(s3 test)"
 fault '_fault?kind=DENIED&op=*&count=1000'
-bad 'no rights' 5 20 'denied|rights|key' $(serve "$state" "$(s3 test)")
+bad_start 'no rights' 5 20 'denied|rights|key' "$state" "$(s3 test)"
 fault _reset
 fault '_fault?kind=EXPIRED&op=*&count=1000'
-AWS_SESSION_TOKEN=old bad 'expired keys' 5 20 'expired' $(serve "$state" "$(s3 test)")
+AWS_SESSION_TOKEN=old bad_start 'expired keys' 5 20 'expired' "$state" "$(s3 test)"
 fault _reset
 fault '_fault?kind=WRONG_REGION&op=*&count=1000'
-bad 'wrong region' '[1-6]' 20 'region' $(serve "$state" "$(s3 test)")
+bad_start 'wrong region' '[1-6]' 20 'region' "$state" "$(s3 test)"
 fault _reset
 closed=$(free_port)
-bad 'nobody listens at the endpoint' 6 45 "refused|reach|connect" \
-    $(serve "$state" "s3://test?endpoint=http://127.0.0.1:$closed&region=us-east-1&style=path")
-bad 'endpoint whose name does not exist' 6 45 'resolve|host|name' \
-    $(serve "$state" 's3://test?endpoint=http://nowhere.invalid&region=us-east-1&style=path')
+bad_start 'nobody listens at the endpoint' 6 45 "refused|reach|connect" \
+    "$state" "s3://test?endpoint=http://127.0.0.1:$closed&region=us-east-1&style=path"
+bad_start 'endpoint whose name does not exist' 6 45 'resolve|host|name' \
+    "$state" 's3://test?endpoint=http://nowhere.invalid&region=us-east-1&style=path'
 python3 -c '
 import socket, sys, time
 s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(64)
@@ -79,23 +79,24 @@ held = []
 while True: held.append(s.accept())' >"$WORK/silent" &
 defer "stop_pid $!"
 wait_until 10 test -s "$WORK/silent"
-bad 'endpoint that never answers' 6 60 'time|answer|silent' \
-    $(serve "$state" "s3://test?endpoint=http://127.0.0.1:$(cat "$WORK/silent")&region=us-east-1&style=path")
-bad 'endpoint that is no S3 server' '[1-6]' 45 '.' \
-    $(serve "$state" "s3://test?endpoint=http://127.0.0.1:$FS/x&region=us-east-1&style=path")
+bad_start 'endpoint that never answers' 6 60 'time|answer|silent' \
+    "$state" "s3://test?endpoint=http://127.0.0.1:$(cat "$WORK/silent")&region=us-east-1&style=path"
+bad_start 'endpoint that is no S3 server' '[1-6]' 45 '.' \
+    "$state" "s3://test?endpoint=http://127.0.0.1:$FS/x&region=us-east-1&style=path"
 (
     unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
-    bad 'no keys' 5 20 'AWS_ACCESS_KEY_ID|credential|key' $(serve "$state" "$(s3 test)")
+    bad_start 'no keys' 5 20 'AWS_ACCESS_KEY_ID|credential|key' "$state" "$(s3 test)"
     exit "$LIB_FAILED"
 ) || LIB_FAILED=1
-bad 'unknown kind of store' 2 5 'ftp|scheme|store' $(serve "$state" 'ftp://x/y')
-bad 'unknown parameter of the URL' 2 5 'regoin' $(serve "$state" "s3://test?endpoint=http://127.0.0.1:$FS&regoin=x")
+bad_start 'unknown kind of store' 2 5 'ftp|scheme|store' "$state" 'ftp://x/y'
+bad_start 'unknown parameter of the URL' 2 5 'regoin' "$state" "s3://test?endpoint=http://127.0.0.1:$FS&regoin=x"
 clean 'refused starts' "$state"
 
 # A clock ten minutes off: the store's refusal is corrected from its own Date, and the start succeeds.
 cases=$((cases + 1))
 begin=$(now_ms)
-faketime -f '+10m' $(serve "$WORK/skew" "$(s3 test)") >"$WORK/out" 2>"$WORK/err" &
+faketime -f '+10m' "$HOLDFAST" serve --state "$WORK/skew" --store "$(s3 test)" --listen none --log error \
+    >"$WORK/out" 2>"$WORK/err" &
 pid=$!
 wait_until 20 test -S "$WORK/skew/holdfast.sock" || fail "clock ten minutes off: $(head -c 400 "$WORK/err")"
 printf '%-34s %5s s  starts: the offset is taken from the store\n' 'clock ten minutes off' \
@@ -112,7 +113,7 @@ state=$WORK/s2
 gateway_start "$state" "file://$WORK/bucket"
 check_status 0 "$HOLDFAST" volume create v
 check_status 0 "$HOLDFAST" put "$WORK/x" v:/x
-bad 'second daemon on the same state' 1 10 'another|already|second|lock|runs|use' $(serve "$state" "file://$WORK/bucket")
+bad_start 'second daemon on the same state' 1 10 'another|already|second|lock|runs|use' "$state" "file://$WORK/bucket"
 check_status 0 "$HOLDFAST" cat v:/x
 bad 'overlapping prefix' 1 10 "'v'" "$HOLDFAST" volume create inner --prefix v/inner/
 bad 'overlapping prefix, outer' 1 10 'overlap|prefix' "$HOLDFAST" volume create outer --prefix ''
@@ -148,9 +149,9 @@ if [ -c /dev/fuse ] && [ "$(id -u)" = 0 ]; then
 fi
 gateway_stop
 
-bad 'another store behind old state' 1 20 'store' $(serve "$state" "file://$WORK/other-bucket")
+bad_start 'another store behind old state' 1 20 'store' "$state" "file://$WORK/other-bucket"
 mv "$WORK/bucket" "$WORK/bucket.away"
-bad 'emptied store behind old state' 1 20 'store' $(serve "$state" "file://$WORK/bucket")
+bad_start 'emptied store behind old state' 1 20 'store' "$state" "file://$WORK/bucket"
 rm -rf "$WORK/bucket"
 mv "$WORK/bucket.away" "$WORK/bucket"
 cp -a "$state" "$WORK/newer"
@@ -158,7 +159,7 @@ sqlite3 "$WORK/newer/index.db" 'PRAGMA user_version=9999' 2>/dev/null || python3
 import sqlite3, sys
 c = sqlite3.connect(sys.argv[1]); c.execute("PRAGMA user_version=9999"); c.commit(); c.close()
 PY
-bad 'newer state format' 1 20 'newer|format' $(serve "$WORK/newer" "file://$WORK/bucket")
+bad_start 'newer state format' 1 20 'newer|format' "$WORK/newer" "file://$WORK/bucket"
 gateway_start "$state" "file://$WORK/bucket"
 check_status 0 "$HOLDFAST" cat v:/x
 check_same 'the right store behind old state still works' "$WORK/x" "$WORK/out"
@@ -166,18 +167,18 @@ gateway_stop
 
 # ---- the place ----
 touch "$WORK/plain"
-bad 'state directory that is a file' 1 5 "directory" $(serve "$WORK/plain" "file://$WORK/b4")
-bad 'state directory below a file' 1 5 "directory" $(serve "$WORK/plain/x" "file://$WORK/b4")
+bad_start 'state directory that is a file' 1 5 "directory" "$WORK/plain" "file://$WORK/b4"
+bad_start 'state directory below a file' 1 5 "directory" "$WORK/plain/x" "file://$WORK/b4"
 if [ "$(id -u)" = 0 ]; then
     mkdir "$WORK/foreign" "$WORK/ro" "$WORK/tiny"
     chown 12345 "$WORK/foreign"
-    bad 'state directory of somebody else' 5 5 'belongs' $(serve "$WORK/foreign" "file://$WORK/b4")
+    bad_start 'state directory of somebody else' 5 5 'belongs' "$WORK/foreign" "file://$WORK/b4"
     mount -t tmpfs -o ro,size=1M tmpfs "$WORK/ro" && defer "umount '$WORK/ro'"
-    bad 'read-only state directory' 5 10 'read-only' $(serve "$WORK/ro" "file://$WORK/b4")
-    bad 'read-only parent of the state' 5 10 'read-only' $(serve "$WORK/ro/state" "file://$WORK/b4")
+    bad_start 'read-only state directory' 5 10 'read-only' "$WORK/ro" "file://$WORK/b4"
+    bad_start 'read-only parent of the state' 5 10 'read-only' "$WORK/ro/state" "file://$WORK/b4"
     mount -t tmpfs -o size=64k,mode=777 tmpfs "$WORK/tiny" && defer "umount '$WORK/tiny'"
     head -c 1000000 /dev/zero >"$WORK/tiny/filler" 2>/dev/null
-    bad 'full state directory' 8 20 'space|full' $(serve "$WORK/tiny" "file://$WORK/b4")
+    bad_start 'full state directory' 8 20 'space|full' "$WORK/tiny" "file://$WORK/b4"
 fi
 printf '[http]\nlisten = 127.0.0.1:0\nlistne = x\n' >"$WORK/conf"
 bad 'unknown key in the file' 2 5 "conf:3.*did you mean" "$HOLDFAST" serve --config "$WORK/conf" --state "$WORK/s5"
