@@ -4,7 +4,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
-#include "server.h"
+#include "tests/fault/server/server.h"
 
 /* The plan, and counts of the requests seen. */
 

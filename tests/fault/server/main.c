@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/ulid.h"
-#include "server.h"
+#include "tests/fault/server/server.h"
 
 /* Sockets, HTTP, the control requests, and the faults that concern the connection. */
 
@@ -538,7 +538,7 @@ listen_on(unsigned port)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
         listen(fd, 128) < 0 || getsockname(fd, (struct sockaddr *)&address, &len) < 0) {
-        (void)fprintf(stderr, "fault-server: no socket: %s\n", strerror(errno));
+        (void)fprintf(stderr, "fault-server: no socket: %s\n", strerrordesc_np(errno));
         return -1;
     }
     (void)printf("%u\n", (unsigned)ntohs(address.sin_port));
@@ -557,7 +557,9 @@ main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* ends with the test that started it */
     int fd = listen_on((unsigned)port);
-    while (fd >= 0) {
+    if (fd < 0)
+        return 1;
+    for (;;) {
         int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         if (client < 0)
             continue;
@@ -569,5 +571,4 @@ main(int argc, char **argv)
         if (pthread_create(&thread, NULL, run_connection, connection) == 0)
             pthread_detach(thread);
     }
-    return 1;
 }

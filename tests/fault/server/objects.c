@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/parse.h"
-#include "server.h"
+#include "tests/fault/server/server.h"
 
 /* The objects of the one bucket "test", sorted by key, and the S3 calls on them. */
 
@@ -251,18 +251,19 @@ static int
 read_range(const struct request *request, size_t len, size_t *first, size_t *end)
 {
     const char *range = request_field(request, "range");
-    unsigned long a = 0;
-    unsigned long b = 0;
+    uint64_t a = 0;
+    uint64_t b = 0;
     *first = 0;
     *end = len;
     if (!range)
         return 0;
-    int count = sscanf(range, "bytes=%lu-%lu", &a, &b);
-    if (count < 1 || a >= len)
+    const char *dash = strchr(range, '-');
+    if (strncmp(range, "bytes=", 6) != 0 || !dash ||
+        !parse_u64_n(range + 6, (size_t)(dash - range) - 6, &a) || a >= len)
         return -1;
-    *first = a;
-    if (count == 2 && b < len - 1)
-        *end = b + 1;
+    *first = (size_t)a;
+    if (parse_u64(dash + 1, &b) && b < len - 1)
+        *end = (size_t)b + 1;
     return 1;
 }
 

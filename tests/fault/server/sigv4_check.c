@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/parse.h"
-#include "server.h"
+#include "tests/fault/server/server.h"
 
 #define MAX_TEXT 65536
 #define MAX_SKEW (15 * 60 * NS_PER_S)
