@@ -378,8 +378,7 @@ gateway_launcher_start(const struct gateway_user *user, const char *state_dir,
     pid_t pid = fork();
     if (pid == 0) {
         become_launcher(&launcher, pair[1]);
-        if (gateway_privilege_drop(user, err) < 0 || clearenv() != 0 ||
-            /* NOLINT(concurrency-mt-unsafe): one thread */ chdir("/") < 0)
+        if (gateway_privilege_drop(user, err) < 0 || drop_environment() < 0 || chdir("/") < 0)
             _exit(1);
         launcher_main(&launcher);
     }
