@@ -37,18 +37,18 @@ attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr
     return 0;
 }
 
-void
-attr_live(struct volume_service *service, struct volume_attr *attr)
+/* Size and times of a file that is being written. False when it is not LIVE in memory (any more). */
+static bool
+fill_live(struct volume_service *service, struct volume_attr *attr)
 {
-    if (!attr->writing)
-        return;
+    struct stat st;
     struct inode *inode = inode_find(&service->inodes, attr->node);
     if (inode == NULL)
-        return;
+        return false;
     pthread_mutex_lock(&inode->lock);
-    struct stat st;
-    if (inode->file != NULL && inode->state == CONTENT_LIVE &&
-        fstat(cache_file_fd(inode->file), &st) == 0) {
+    bool live = inode->file != NULL && inode->state == CONTENT_LIVE &&
+                fstat(cache_file_fd(inode->file), &st) == 0;
+    if (live) {
         attr->size = (uint64_t)st.st_size;
         attr->mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
         if (attr->mtime_ns > attr->ctime_ns)
@@ -56,4 +56,31 @@ attr_live(struct volume_service *service, struct volume_attr *attr)
     }
     pthread_mutex_unlock(&inode->lock);
     inode_unref(&service->inodes, inode, false);
+    return live;
+}
+
+static int
+read_again(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct volume_attr *attr = arg;
+    struct index_node node;
+    if (index_node_get(tx, attr->node, &node, err) != 0)
+        return -1;
+    return attr_fill(tx, &node, attr, err);
+}
+
+/* The file may freeze between the reading of its row and this: then only the row of now has its size. An old one would make
+ * a kernel cut the file, and the next O_APPEND write over its beginning. */
+void
+attr_live(struct volume_service *service, struct volume_attr *attr)
+{
+    struct err ignored = ERR_INIT;
+    for (int tries = 0; tries < 8 && attr->writing; tries++) {
+        struct volume_attr now = *attr;
+        if (fill_live(service, attr))
+            return;
+        if (index_read(service->index, read_again, &now, &ignored) != 0)
+            return;
+        *attr = now;
+    }
 }
