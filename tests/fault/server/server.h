@@ -54,21 +54,20 @@ void reply_error(struct reply *reply, int status, const char *code, const char *
 
 /* X(name, in the control request in any case) */
 /* clang-format off */
-#define FAULT_KINDS(X)                                                                         \
-    X(NONE)                                                                                    \
-    /* not carried out */                                                                      \
-    X(ERROR500)                                                                                \
-    X(ERROR502)                                                                                \
-    X(ERROR504)                                                                                \
-    X(SLOWDOWN)                                                                                \
-    X(BUSY429) X(REQUEST_TIMEOUT) X(RACE409) X(RESET_BEFORE) X(SILENT) X(ERROR200) X(DENIED)   \
-        X(EXPIRED) X(WRONG_REGION) X(HTML404) /* carried out */                                \
-        X(RESET_AFTER) X(LOST) X(ERROR500_AFTER) X(ERROR200_AFTER)                             \
-            X(LATE) /* carried out, answered wrongly */                                        \
-        X(CUT) X(STALL) X(LONG_LENGTH) X(NO_LENGTH) X(WRONG_ETAG) X(NO_ETAG) X(FLIP)           \
-            X(OTHER_RANGE) X(WRONG_RANGE) X(DUP_PAGE) X(SAME_TOKEN) X(NO_TOKEN) X(FOREIGN_KEY) \
-                X(EMPTY_PAGE) /* for each request until it is taken back with count=0 */       \
-        X(IGNORE_CONDITIONS)
+#define FAULT_KINDS(X) \
+    X(NONE) \
+    /* not carried out */ \
+    X(ERROR500) X(ERROR502) X(ERROR504) X(SLOWDOWN) X(BUSY429) X(REQUEST_TIMEOUT) \
+    X(RACE409) X(RESET_BEFORE) X(SILENT) X(ERROR200) X(DENIED) X(EXPIRED) X(WRONG_REGION) \
+    X(HTML404) \
+    /* carried out */ \
+    X(RESET_AFTER) X(LOST) X(ERROR500_AFTER) X(ERROR200_AFTER) X(LATE) \
+    /* carried out, answered wrongly */ \
+    X(CUT) X(STALL) X(LONG_LENGTH) X(NO_LENGTH) X(WRONG_ETAG) X(NO_ETAG) X(FLIP) \
+    X(OTHER_RANGE) X(WRONG_RANGE) X(DUP_PAGE) X(SAME_TOKEN) X(NO_TOKEN) X(FOREIGN_KEY) \
+    X(EMPTY_PAGE) \
+    /* for each request until /_reset */ \
+    X(IGNORE_CONDITIONS)
 /* clang-format on */
 enum fault {
 #define X(name) FAULT_##name,
