@@ -54,6 +54,7 @@ cache_lost_sweep(struct cache *cache)
     }
     int64_t now = clock_wall_ns() / NS_PER_S;
     const struct dirent *item;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is not shared */
     while ((item = readdir(dir)) != NULL) {
         const char *at = strrchr(item->d_name, '@');
         if (at == NULL || !parse_u64(at + 1, &since) || since > INT64_MAX ||

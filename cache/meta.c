@@ -12,6 +12,7 @@
  * "name=value" (percent-encoded). The valid slot with the higher turn counts. A slot that was synced is not written again
  * until the other one is: a power cut in the middle of a change finds the older text whole.
  */
+#define META_NAME "holdfast-meta "
 #define META_FORMAT 1
 #define SLOT_SIZE 8192
 #define SLOTS 2
@@ -151,23 +152,46 @@ struct slot {
     bool newer;    /* of a later format */
 };
 
+/* The next word of the head: up to a space, or a newline for the last. Moves *at behind it; NULL when there is none. */
+static char *
+next_word(char **at, char end)
+{
+    char *word = *at;
+    size_t len = strcspn(word, " \n");
+    if (len == 0 || word[len] != end)
+        return NULL;
+    word[len] = '\0';
+    *at = word + len + 1;
+    return word;
+}
+
+/* FORMAT TURN LENGTH CRC32C */
+static bool
+read_head(char **at, uint64_t words[4])
+{
+    for (unsigned i = 0; i < 4; i++) {
+        const char *word = next_word(at, i < 3 ? ' ' : '\n');
+        if (word == NULL || !(i < 3 ? parse_u64(word, &words[i]) : parse_hex_u64(word, &words[i])))
+            return false;
+    }
+    return true;
+}
+
 static void
 read_slot(char *text, struct slot *out)
 {
-    unsigned format = 0, crc = 0;
-    uint64_t turn = 0;
-    size_t len = 0;
-    int head = 0;
+    uint64_t words[4];
+    char *at = text + strlen(META_NAME);
     *out = (struct slot){ .turn = 0 };
-    if (sscanf(text, "holdfast-meta %u %" SCNu64 " %zu %8x\n%n", &format, &turn, &len, &crc,
-               &head) != 4 ||
-        head <= 0 || len >= SLOT_SIZE - (size_t)head)
+    if (strncmp(text, META_NAME, strlen(META_NAME)) != 0 || !read_head(&at, words))
         return;
-    char *body = text + head;
-    if (crc32c(crc32c(0, &turn, sizeof(turn)), body, len) != crc)
+    uint64_t turn = words[1], len = words[2];
+    size_t head = (size_t)(at - text);
+    if (head >= SLOT_SIZE || len >= SLOT_SIZE - head ||
+        crc32c(crc32c(0, &turn, sizeof(turn)), at, (size_t)len) != words[3])
         return;
-    body[len] = '\0';
-    *out = (struct slot){ .turn = turn, .body = body, .newer = format > META_FORMAT };
+    at[len] = '\0';
+    *out = (struct slot){ .turn = turn, .body = at, .newer = words[0] > META_FORMAT };
 }
 
 /* Reads both slots; the number of the newer one, or -1 when there is none. */
@@ -198,8 +222,8 @@ write_slot(int fd, unsigned slot, uint64_t turn, const struct cache_meta *meta, 
     if (print_fields(meta, &body, err) != 0)
         return -1;
     uint32_t crc = crc32c(crc32c(0, &turn, sizeof(turn)), buf_cstr(&body), body.len);
-    if (buf_appendf(&text, err, "holdfast-meta %d %" PRIu64 " %zu %08x\n", META_FORMAT, turn,
-                    body.len, crc) != 0 ||
+    if (buf_appendf(&text, err, META_NAME "%d %" PRIu64 " %zu %08x\n", META_FORMAT, turn, body.len,
+                    crc) != 0 ||
         buf_append(&text, buf_cstr(&body), body.len, err) != 0)
         return -1;
     return sys_write_full(fd, text.data, text.len, (off_t)slot * SLOT_SIZE, err);

@@ -100,6 +100,7 @@ load_dir(struct cache *cache, struct found_list *list, unsigned number_of_dir, b
     if (dir == NULL)
         return -1;
     const struct dirent *item;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is not shared */
     while ((item = readdir(dir)) != NULL) {
         int64_t number = 0;
         enum cache_part part = CACHE_DATA;

@@ -10,7 +10,7 @@
 int
 cache_table_init(struct cache *cache, struct err *err)
 {
-    cache->table = calloc(FIRST_BUCKETS, sizeof(*cache->table));
+    cache->table = calloc(FIRST_BUCKETS, sizeof(void *));
     if (cache->table == NULL)
         return err_nomem(err);
     cache->buckets = FIRST_BUCKETS;
@@ -51,7 +51,7 @@ static void
 grow(struct cache *cache)
 {
     size_t buckets = cache->buckets * 2;
-    struct entry **table = calloc(buckets, sizeof(*table));
+    struct entry **table = calloc(buckets, sizeof(void *));
     if (table == NULL)
         return;
     for (size_t i = 0; i < cache->buckets; i++) {

@@ -43,6 +43,7 @@ struct index_table {
     size_t row_size;
 };
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type and a field stand alone */
 #define INDEX_COLUMN_AS(type, kind, name, field)                                             \
     {                                                                                        \
         name, COLUMN_##kind, offsetof(struct type, field), sizeof(((struct type *)0)->field) \
@@ -52,6 +53,7 @@ struct index_table {
     {                                                                    \
         table, list, sizeof(list) / sizeof(list[0]), sizeof(struct type) \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* The one row of table counters: written once per transaction. Numbers are never given twice. */
 enum index_counter {

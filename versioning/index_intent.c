@@ -77,7 +77,7 @@ index_intent_due(struct index_tx *tx, int64_t until_ns, unsigned limit, index_in
     return each(&query, limit, fn, arg, err);
 }
 
-int
+int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 index_intent_each(struct index_tx *tx, int64_t volume, const char *after, unsigned limit,
                   index_intent_fn *fn, void *arg, struct err *err)
 {

@@ -40,7 +40,7 @@ index_key_delete(struct index_tx *tx, const char *key, struct err *err)
     return index_query_step(&query, err);
 }
 
-int
+int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 index_key_range(struct index_tx *tx, const char *prefix, const char *after, unsigned limit,
                 index_key_fn *fn, void *arg, struct err *err)
 {

@@ -74,7 +74,7 @@ each(struct index_query *query, unsigned limit, index_node_fn *fn, void *arg, st
     return rc < 0 ? -1 : 0;
 }
 
-int
+int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 index_node_children(struct index_tx *tx, int64_t parent, int64_t after, unsigned limit,
                     index_node_fn *fn, void *arg, struct err *err)
 {

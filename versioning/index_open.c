@@ -82,7 +82,7 @@ answer_crc(int64_t connection, int64_t slot, uint64_t unique, const void *reply,
     return crc32c(crc32c(0, bytes, sizeof(bytes)), reply, len);
 }
 
-int
+int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 index_answer_put(struct index_tx *tx, int64_t connection, uint32_t slot, uint64_t unique,
                  const void *reply, size_t len, struct err *err)
 {
@@ -97,7 +97,7 @@ index_answer_put(struct index_tx *tx, int64_t connection, uint32_t slot, uint64_
     return index_query_step(&query, err);
 }
 
-int
+int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 index_answer_get(struct index_tx *tx, int64_t connection, uint64_t unique, void *out, size_t size,
                  size_t *len, struct err *err)
 {

@@ -1,4 +1,4 @@
-#include "cache_fixture.h"
+#include "tests/unit/cache/cache_fixture.h"
 
 #include <sys/wait.h>
 #include <time.h>
@@ -80,9 +80,9 @@ test_leftovers_of_a_crash_go(void **state)
 {
     (void)state;
     char path[256];
-    snprintf(path, sizeof(path), "%s/cache/05/5.meta", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/05/5.meta", scratch);
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-    snprintf(path, sizeof(path), "%s/cache/05/notes", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/05/notes", scratch);
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     reopen_cache();
     assert_false(on_disk("cache/05/5.meta")); /* a meta without its file says nothing */
@@ -185,7 +185,7 @@ test_written_bytes_survive_kill(void **state)
     char data[4] = "";
     struct cache_meta meta;
     memset(&meta, 0, sizeof(meta));
-    snprintf(meta.path, sizeof(meta.path), "kept");
+    (void)snprintf(meta.path, sizeof(meta.path), "kept");
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {

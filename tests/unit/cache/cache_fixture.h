@@ -98,8 +98,8 @@ static inline int
 setup(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe) */
-    snprintf(scratch, sizeof(scratch), "%s/hf-cache-XXXXXX", base != NULL ? base : "/tmp");
+    const char *base = secure_getenv("TMPDIR");
+    (void)snprintf(scratch, sizeof(scratch), "%s/hf-cache-XXXXXX", base != NULL ? base : "/tmp");
     assert_non_null(mkdtemp(scratch));
     memset(&plan, 0, sizeof(plan));
     table = sys_real;
@@ -136,7 +136,7 @@ static inline bool
 on_disk(const char *name)
 {
     char path[256];
-    snprintf(path, sizeof(path), "%s/%s", scratch, name);
+    (void)snprintf(path, sizeof(path), "%s/%s", scratch, name);
     return access(path, F_OK) == 0;
 }
 

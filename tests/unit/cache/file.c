@@ -1,4 +1,4 @@
-#include "cache_fixture.h"
+#include "tests/unit/cache/cache_fixture.h"
 
 #include <linux/falloc.h>
 

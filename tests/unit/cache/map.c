@@ -1,4 +1,4 @@
-#include "cache_fixture.h"
+#include "tests/unit/cache/cache_fixture.h"
 
 #include <sys/wait.h>
 
@@ -225,7 +225,7 @@ test_torn_seal_counts_as_empty(void **state)
     (void)state;
     char path[256];
     struct err err = ERR_INIT;
-    snprintf(path, sizeof(path), "%s/cache/01/1.map", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/01/1.map", scratch);
     for (int i = 0; i < 5; i++) { /* the one byte of bits, and the four of its checksum */
         set_boot(BOOT_A);
         reopen_cache();
@@ -270,7 +270,7 @@ test_damaged_map_counts_as_empty(void **state)
     (void)state;
     char path[256];
     struct err err = ERR_INIT;
-    snprintf(path, sizeof(path), "%s/cache/01/1.map", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/01/1.map", scratch);
     for (off_t at = 0; at < 72; at += 3) {
         struct cache_file *file = begin(1);
         fill(file, 1, 'b');

@@ -1,4 +1,4 @@
-#include "cache_fixture.h"
+#include "tests/unit/cache/cache_fixture.h"
 
 #include "base/ulid.h"
 
@@ -6,8 +6,8 @@ static void
 fill(struct cache_meta *meta, const char *path)
 {
     memset(meta, 0, sizeof(*meta));
-    snprintf(meta->volume, sizeof(meta->volume), "vol");
-    snprintf(meta->path, sizeof(meta->path), "%s", path);
+    (void)snprintf(meta->volume, sizeof(meta->volume), "vol");
+    (void)snprintf(meta->path, sizeof(meta->path), "%s", path);
 }
 
 static void
@@ -70,7 +70,7 @@ static void
 read_meta_file(char *data, size_t size, size_t *len)
 {
     char path[256];
-    snprintf(path, sizeof(path), "%s/cache/01/1.meta", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/01/1.meta", scratch);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     ssize_t got = read(fd, data, size);
@@ -83,7 +83,7 @@ static void
 write_meta_file(const char *data, size_t len)
 {
     char path[256];
-    snprintf(path, sizeof(path), "%s/cache/01/1.meta", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/01/1.meta", scratch);
     int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, data, len), (ssize_t)len);

@@ -1,4 +1,4 @@
-#include "cache_fixture.h"
+#include "tests/unit/cache/cache_fixture.h"
 
 #include <pthread.h>
 
@@ -211,7 +211,7 @@ test_order_survives_a_restart(void **state)
         make_closed(i, MIB, false);
         struct timespec times[2] = { { .tv_sec = 1000 - i },
                                      { .tv_sec = 1000 - i } }; /* 9 is the oldest */
-        snprintf(path, sizeof(path), "%s/cache/%02x/%d", scratch, (unsigned)i, (int)i);
+        (void)snprintf(path, sizeof(path), "%s/cache/%02x/%d", scratch, (unsigned)i, (int)i);
         assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
     }
     open_small(10 * MIB, 0);
@@ -239,7 +239,7 @@ reserve_on_disk(void)
 {
     char path[256];
     struct stat st;
-    snprintf(path, sizeof(path), "%s/reserve", scratch);
+    (void)snprintf(path, sizeof(path), "%s/reserve", scratch);
     assert_int_equal(stat(path, &st), 0);
     return (uint64_t)st.st_blocks * 512;
 }

@@ -1,4 +1,4 @@
-#include "index_fixture.h"
+#include "tests/unit/versioning/index_fixture.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,41 +17,24 @@
 #include "base/sys.h"
 #include "base/ulid.h"
 
-/* The index through kill -9, damage, a full disk, a disk that fails to sync, and a newer format. */
-
-#define THREADS 4
-
-static int
-setup(void **state)
-{
-    (void)state;
-    scratch_make();
-    return 0;
-}
-
-static int
-teardown(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
+/* The index through damage, a full disk, a disk that fails to sync, and a newer format. */
 
 /* ---- calls of the C library that SQLite makes, taken over here ---- */
 static _Atomic int sync_errno;  /* what fdatasync answers, 0: works */
 static atomic_uint syncs;       /* calls of fdatasync */
 static _Atomic int write_errno; /* what pwrite answers for the index */
 
-__attribute__((visibility("default"))) int fdatasync(int fd);
+/* NOLINTNEXTLINE(readability-redundant-declaration): it has to be seen by SQLite */
+__attribute__((visibility("default"))) int fdatasync(int fildes);
 int
-fdatasync(int fd)
+fdatasync(int fildes)
 {
     atomic_fetch_add(&syncs, 1);
     if (atomic_load(&sync_errno) != 0) {
         errno = atomic_load(&sync_errno);
         return -1;
     }
-    return (int)syscall(SYS_fdatasync, fd);
+    return (int)syscall(SYS_fdatasync, fildes);
 }
 
 static ssize_t
@@ -73,140 +56,6 @@ take_over_pwrite(void)
                      SQLITE_OK);
     assert_int_equal(vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)failing_pwrite),
                      SQLITE_OK);
-}
-
-/* ---- kill -9 ---- */
-struct acked {
-    atomic_uint count[THREADS];
-};
-static struct acked *acked; /* shared with the child */
-static struct index *ix;
-
-static uint64_t
-size_of(unsigned thread, unsigned i)
-{
-    return ((uint64_t)thread << 32) + i * 7ull;
-}
-
-static void
-name_of(struct index_node *row, unsigned thread, unsigned i)
-{
-    char name[32];
-    snprintf(name, sizeof(name), "file-%u-%u", thread, i);
-    fill_node(row, 2 + thread, name);
-}
-
-/* A node and its key, which must be there together or not at all. */
-static int
-insert_pair(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct index_node *row = arg;
-    struct index_key key;
-    memset(&key, 0, sizeof(key));
-    snprintf(key.key, sizeof(key.key), "%s", row->name);
-    key.size = row->size;
-    if (index_node_insert(tx, row, err) != 0)
-        return -1;
-    return index_key_put(tx, &key, err);
-}
-
-static void *
-write_on(void *arg)
-{
-    unsigned thread = (unsigned)(uintptr_t)arg;
-    for (unsigned i = atomic_load(&acked->count[thread]);; i++) {
-        struct index_node row;
-        struct err err = ERR_INIT;
-        name_of(&row, thread, i);
-        row.size = size_of(thread, i);
-        int rc = index_write(ix, i % 50 == 0 ? INDEX_FULL : INDEX_NORMAL, insert_pair, &row, &err);
-        if (rc != 0 && err.code != ERR_EXISTS) /* committed, and killed before the answer */
-            _exit(1);
-        atomic_store(&acked->count[thread], i + 1);
-    }
-    return NULL;
-}
-
-static void
-write_until_killed(void)
-{
-    struct err err = ERR_INIT;
-    struct index_options options = { .create = true };
-    pthread_t threads[THREADS];
-    ix = index_open(scratch, &options, &err);
-    if (ix == NULL)
-        _exit(1);
-    for (uintptr_t i = 0; i < THREADS; i++) {
-        if (pthread_create(&threads[i], NULL, write_on, (void *)i) != 0)
-            _exit(1);
-    }
-    for (;;)
-        pause();
-}
-
-static int
-check_pairs(struct index_tx *tx, void *arg, struct err *err)
-{
-    uint64_t *files = arg;
-    struct index_key key;
-    for (unsigned thread = 0; thread < THREADS; thread++) {
-        unsigned count = atomic_load(&acked->count[thread]);
-        for (unsigned i = 0; i < count + 1; i++) {
-            struct index_node row;
-            struct err absent = ERR_INIT;
-            name_of(&row, thread, i);
-            char name[sizeof(row.name)];
-            memcpy(name, row.name, sizeof(name));
-            int rc = find_node(tx, &row, i < count ? err : &absent);
-            if (rc != 0 && i < count)
-                return -1;
-            if (rc != 0)
-                continue;
-            ++*files;
-            assert_int_equal(row.size, size_of(thread, i));
-            if (index_key_get(tx, name, &key, err) != 0)
-                return -1;
-            assert_int_equal(key.size, row.size);
-        }
-    }
-    return 0;
-}
-
-static int
-count_files(struct index_tx *tx, void *arg, struct err *err)
-{
-    uint64_t bytes = 0;
-    return index_node_usage(tx, 1, arg, &bytes, err);
-}
-
-static void
-test_every_answered_change_survives_kill(void **state)
-{
-    (void)state;
-    uint64_t seed = 7, total = 0;
-    acked = mmap(NULL, sizeof(*acked), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(acked != MAP_FAILED);
-    for (int round = 0; round < 12; round++) {
-        uint64_t files = 0, counted = 0;
-        struct err err = ERR_INIT;
-        int status = 0;
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0)
-            write_until_killed();
-        clock_sleep_ns((int64_t)(10 + random_next(&seed) % 120) * NS_PER_MS);
-        assert_int_equal(kill(child, SIGKILL), 0);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status)); /* and not ended by an error of its own */
-        ix = open_or_fail(scratch);
-        RUN_OK(err, index_read(ix, check_pairs, &files, &err));
-        RUN_OK(err, index_read(ix, count_files, &counted, &err));
-        assert_int_equal(counted, files);
-        index_close(ix);
-        total = files;
-    }
-    assert_true(total > 1000); /* the kills hit a working index */
-    munmap(acked, sizeof(*acked));
 }
 
 /* ---- damage ---- */
@@ -252,7 +101,7 @@ judge_child(void *arg, const struct index_node *row, struct err *err)
     struct page *page = arg;
     char name[32];
     (void)err;
-    snprintf(name, sizeof(name), "file-0-%u", page->next);
+    (void)snprintf(name, sizeof(name), "file-0-%u", page->next);
     if (strcmp(row->name, name) != 0 || row->size != size_of(0, page->next))
         page->wrong = true;
     page->next++;
@@ -288,7 +137,7 @@ read_db(char **data, size_t *len)
 {
     struct err err = ERR_INIT;
     char path[256];
-    snprintf(path, sizeof(path), "%s/index.db", scratch);
+    (void)snprintf(path, sizeof(path), "%s/index.db", scratch);
     RUN_OK(err, sys_read_file(AT_FDCWD, path, 64u << 20, data, len, &err));
 }
 
@@ -296,7 +145,7 @@ static void
 write_db(const char *data, size_t len, off_t off, bool cut)
 {
     char path[256];
-    snprintf(path, sizeof(path), "%s/index.db", scratch);
+    (void)snprintf(path, sizeof(path), "%s/index.db", scratch);
     int fd = open(path, O_WRONLY | O_CLOEXEC | (cut ? O_TRUNC : 0));
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, data, len, off), (ssize_t)len);
@@ -420,7 +269,7 @@ open_beside(void)
         fail_msg("the index has no file layer");
         return NULL;
     }
-    snprintf(path, sizeof(path), "%s/index.db", scratch);
+    (void)snprintf(path, sizeof(path), "%s/index.db", scratch);
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, vfs->zName), SQLITE_OK);
     return db;
 }
@@ -485,7 +334,7 @@ test_newer_format_is_refused_untouched(void **state)
     data[63] = 2; /* user_version, big-endian at 60 */
     write_db(data, len, 0, false);
     expect_newer(data, len);
-    snprintf(path, sizeof(path), "%s/index.db-wal", scratch);
+    (void)snprintf(path, sizeof(path), "%s/index.db-wal", scratch);
     assert_int_equal(access(path, F_OK), -1);
     free(data);
 }
@@ -645,7 +494,7 @@ fill_real_disk(void)
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("tmpfs", scratch, "tmpfs", 0, "size=4m") != 0)
         return 77;
-    snprintf(tmpfs_file, sizeof(tmpfs_file), "%s/reserve", scratch);
+    (void)snprintf(tmpfs_file, sizeof(tmpfs_file), "%s/reserve", scratch);
     int fd = open(tmpfs_file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || posix_fallocate(fd, 0, 1 << 20) != 0 || close(fd) != 0)
         return 1;
@@ -709,7 +558,7 @@ syncs_of(enum index_durability durability)
     struct index_node row;
     unsigned before = atomic_load(&syncs);
     for (int i = 0; i < 10; i++) {
-        snprintf(name, sizeof(name), "s%u", number++);
+        (void)snprintf(name, sizeof(name), "s%u", number++);
         fill_node(&row, 2, name);
         RUN_OK(err, index_write(ix, durability, insert_node, &row, &err));
     }
@@ -764,9 +613,8 @@ test_failed_sync_is_never_a_success_later(void **state)
 int
 main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, setup_scratch, teardown_scratch)
     const struct CMUnitTest tests[] = {
-        T(test_every_answered_change_survives_kill),
         T(test_damage_before_open_is_never_served),
         T(test_damage_after_open_is_never_served),
         T(test_row_checksum),

@@ -1,4 +1,4 @@
-#include "index_fixture.h"
+#include "tests/unit/versioning/index_fixture.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,13 +11,12 @@
 #define READERS 4
 #define RUN_NS (1200 * NS_PER_MS)
 
-static struct index *ix;
 static struct index_node left, right;
 static atomic_uint turns, reads;
 static atomic_bool stop;
 
 static int
-setup(void **state)
+setup_pair(void **state)
 {
     struct err err = ERR_INIT;
     (void)state;
@@ -28,14 +27,6 @@ setup(void **state)
     RUN_OK(err, index_write(ix, INDEX_NORMAL, insert_node, &left, &err));
     RUN_OK(err, index_write(ix, INDEX_NORMAL, insert_node, &right, &err));
     atomic_store(&stop, false);
-    return 0;
-}
-
-static int
-teardown(void **state)
-{
-    (void)state;
-    scratch_remove();
     return 0;
 }
 
@@ -65,7 +56,7 @@ write_main(void *arg)
         struct err err = ERR_INIT;
         if (index_write(ix, i % 20 == 0 ? INDEX_FULL : INDEX_NORMAL, turn, NULL, &err) != 0)
             assert_int_equal(err.code, ERR_BUSY); /* taken back */
-        snprintf(name, sizeof(name), "w%u-%u", (unsigned)(uintptr_t)arg, i);
+        (void)snprintf(name, sizeof(name), "w%u-%u", (unsigned)(uintptr_t)arg, i);
         fill_node(&row, 4, name);
         RUN_OK(err, index_write(ix, INDEX_NORMAL, insert_node, &row, &err));
     }
@@ -176,7 +167,7 @@ test_thread_outlives_the_index(void **state)
 int
 main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, setup_pair, teardown_scratch)
     const struct CMUnitTest tests[] = {
         T(test_readers_see_whole_changes),
         T(test_thread_outlives_the_index),
