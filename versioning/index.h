@@ -32,7 +32,8 @@ struct index_options {
 
 /* Opens `dir`/index.db. A newer format is ERR_NEWER_FORMAT; damage found by quick_check is ERR_CORRUPT. Migrations run in
  * one transaction after a copy of the old file. */
-struct index *index_open(const char *dir, const struct index_options *options, struct err *err) MUST_CHECK;
+struct index *index_open(const char *dir, const struct index_options *options,
+                         struct err *err) MUST_CHECK;
 void index_close(struct index *index); /* checkpoints, then closes; waits for running calls */
 
 enum index_durability { INDEX_NORMAL, INDEX_FULL };
@@ -47,8 +48,10 @@ int index_read(struct index *index, index_fn *fn, void *arg, struct err *err) MU
 uint64_t index_sequence(struct index_tx *tx);
 
 /* ---- meta: small named values ("uuid", "store-id", "gateway-id", "boot-id", ...) ---- */
-int index_meta_get(struct index_tx *tx, const char *name, char *out, size_t size, struct err *err) MUST_CHECK;
-int index_meta_set(struct index_tx *tx, const char *name, const char *value, struct err *err) MUST_CHECK;
+int index_meta_get(struct index_tx *tx, const char *name, char *out, size_t size,
+                   struct err *err) MUST_CHECK;
+int index_meta_set(struct index_tx *tx, const char *name, const char *value,
+                   struct err *err) MUST_CHECK;
 
 /* ---- volumes ---- */
 struct index_volume {
@@ -57,27 +60,34 @@ struct index_volume {
     char prefix[LIMIT_KEY + 1]; /* ends in '/', or "" */
     bool read_only;
     bool sync_close;
-    uint64_t quota;       /* bytes, 0: none */
-    int64_t history_ns;   /* how long replaced versions are kept */
+    uint64_t quota;     /* bytes, 0: none */
+    int64_t history_ns; /* how long replaced versions are kept */
     int64_t created_ns;
-    int64_t root;         /* node id of its root folder */
+    int64_t root; /* node id of its root folder */
 };
 typedef int index_volume_fn(void *arg, const struct index_volume *row, struct err *err);
-int index_volume_get(struct index_tx *tx, int64_t id, struct index_volume *out, struct err *err) MUST_CHECK;
-int index_volume_find(struct index_tx *tx, const char *name, struct index_volume *out, struct err *err) MUST_CHECK;
-int index_volume_each(struct index_tx *tx, index_volume_fn *fn, void *arg, struct err *err) MUST_CHECK;
-int index_volume_insert(struct index_tx *tx, struct index_volume *row, struct err *err) MUST_CHECK; /* sets id */
-int index_volume_update(struct index_tx *tx, const struct index_volume *row, struct err *err) MUST_CHECK;
-int index_volume_delete(struct index_tx *tx, int64_t id, struct err *err) MUST_CHECK; /* and all its rows */
+int index_volume_get(struct index_tx *tx, int64_t id, struct index_volume *out,
+                     struct err *err) MUST_CHECK;
+int index_volume_find(struct index_tx *tx, const char *name, struct index_volume *out,
+                      struct err *err) MUST_CHECK;
+int index_volume_each(struct index_tx *tx, index_volume_fn *fn, void *arg,
+                      struct err *err) MUST_CHECK;
+int index_volume_insert(struct index_tx *tx, struct index_volume *row,
+                        struct err *err) MUST_CHECK; /* sets id */
+int index_volume_update(struct index_tx *tx, const struct index_volume *row,
+                        struct err *err) MUST_CHECK;
+int index_volume_delete(struct index_tx *tx, int64_t id,
+                        struct err *err) MUST_CHECK; /* and all its rows */
 
 /* ---- nodes: the tree ---- */
 enum index_kind { INDEX_FILE = 1, INDEX_DIR = 2, INDEX_SYMLINK = 3 };
 enum index_node_flags {
     INDEX_NODE_META_UNKNOWN = 1, /* seen in a listing only: mode, times and kind wait for a HEAD */
-    INDEX_NODE_ORPHAN = 2,       /* unlinked or replaced while open: has no name any more (parent 0) */
-    INDEX_NODE_ATTRS_DIRTY = 4,  /* mode, owner or times differ from the object's metadata */
-    INDEX_NODE_MARKER = 8,       /* a folder whose marker object exists or is wanted */
-    INDEX_NODE_NAME_HIDDEN = 16, /* a key that cannot be a Linux name: listed as unreachable, not shown */
+    INDEX_NODE_ORPHAN = 2, /* unlinked or replaced while open: has no name any more (parent 0) */
+    INDEX_NODE_ATTRS_DIRTY = 4, /* mode, owner or times differ from the object's metadata */
+    INDEX_NODE_MARKER = 8,      /* a folder whose marker object exists or is wanted */
+    INDEX_NODE_NAME_HIDDEN =
+        16, /* a key that cannot be a Linux name: listed as unreachable, not shown */
 };
 struct index_node {
     int64_t id; /* AUTOINCREMENT: never reused; also the inode number */
@@ -91,30 +101,37 @@ struct index_node {
     uint32_t uid, gid;
     int64_t mtime_ns, ctime_ns;
     uint64_t size;
-    char ulid[ULID_SIZE];          /* holdfast-node */
-    int64_t content;               /* content row with the newest bytes, 0: none here */
-    char version[ULID_SIZE];       /* newest synced version ("" foreign or never synced) = base of the next */
-    char etag[LIMIT_ETAG];         /* its ETag at `key` */
-    char key[LIMIT_KEY + 1];       /* where its newest synced bytes lie now; "" never synced */
-    int64_t listed_ns;             /* folders: wall time of the last complete listing, 0: never */
+    char ulid[ULID_SIZE]; /* holdfast-node */
+    int64_t content;      /* content row with the newest bytes, 0: none here */
+    char version[ULID_SIZE]; /* newest synced version ("" foreign or never synced) = base of the next */
+    char etag[LIMIT_ETAG];          /* its ETag at `key` */
+    char key[LIMIT_KEY + 1];        /* where its newest synced bytes lie now; "" never synced */
+    int64_t listed_ns;              /* folders: wall time of the last complete listing, 0: never */
     char target[LIMIT_SYMLINK + 1]; /* symlinks */
 };
 typedef int index_node_fn(void *arg, const struct index_node *row, struct err *err);
-int index_node_get(struct index_tx *tx, int64_t id, struct index_node *out, struct err *err) MUST_CHECK;
-int index_node_child(struct index_tx *tx, int64_t parent, const char *name, size_t name_len, struct index_node *out,
-                     struct err *err) MUST_CHECK;
+int index_node_get(struct index_tx *tx, int64_t id, struct index_node *out,
+                   struct err *err) MUST_CHECK;
+int index_node_child(struct index_tx *tx, int64_t parent, const char *name, size_t name_len,
+                     struct index_node *out, struct err *err) MUST_CHECK;
 /* Children with id > after, in order of id (a stable readdir cookie), at most `limit`. */
-int index_node_children(struct index_tx *tx, int64_t parent, int64_t after, unsigned limit, index_node_fn *fn,
-                        void *arg, struct err *err) MUST_CHECK;
-int index_node_has_children(struct index_tx *tx, int64_t parent, bool *out, struct err *err) MUST_CHECK;
-int index_node_insert(struct index_tx *tx, struct index_node *row, struct err *err) MUST_CHECK; /* sets id */
-int index_node_update(struct index_tx *tx, const struct index_node *row, struct err *err) MUST_CHECK;
+int index_node_children(struct index_tx *tx, int64_t parent, int64_t after, unsigned limit,
+                        index_node_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int index_node_has_children(struct index_tx *tx, int64_t parent, bool *out,
+                            struct err *err) MUST_CHECK;
+int index_node_insert(struct index_tx *tx, struct index_node *row,
+                      struct err *err) MUST_CHECK; /* sets id */
+int index_node_update(struct index_tx *tx, const struct index_node *row,
+                      struct err *err) MUST_CHECK;
 int index_node_delete(struct index_tx *tx, int64_t id, struct err *err) MUST_CHECK;
 /* The path inside the volume ("" for the root); ERR_NOT_FOUND for an orphan. `out` holds LIMIT_PATH + 1. */
-int index_node_path(struct index_tx *tx, int64_t id, char *out, size_t size, struct err *err) MUST_CHECK;
-int index_node_orphans(struct index_tx *tx, index_node_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int index_node_path(struct index_tx *tx, int64_t id, char *out, size_t size,
+                    struct err *err) MUST_CHECK;
+int index_node_orphans(struct index_tx *tx, index_node_fn *fn, void *arg,
+                       struct err *err) MUST_CHECK;
 /* Files (not folders) and their bytes below a volume. */
-int index_node_usage(struct index_tx *tx, int64_t volume, uint64_t *files, uint64_t *bytes, struct err *err) MUST_CHECK;
+int index_node_usage(struct index_tx *tx, int64_t volume, uint64_t *files, uint64_t *bytes,
+                     struct err *err) MUST_CHECK;
 
 /* ---- keys: whose object lies where ---- */
 struct index_key {
@@ -124,17 +141,20 @@ struct index_key {
     char version[ULID_SIZE];
     char sha256[SHA256_HEX];
     uint64_t size;
-    int64_t owner; /* node or 0 */
-    bool discard;  /* removed or moved by us knowing this version: to be deleted or replaced */
+    int64_t owner;     /* node or 0 */
+    bool discard;      /* removed or moved by us knowing this version: to be deleted or replaced */
     uint64_t sequence; /* index_sequence() of the last change */
 };
 typedef int index_key_fn(void *arg, const struct index_key *row, struct err *err);
-int index_key_get(struct index_tx *tx, const char *key, struct index_key *out, struct err *err) MUST_CHECK;
-int index_key_put(struct index_tx *tx, const struct index_key *row, struct err *err) MUST_CHECK; /* insert or replace */
-int index_key_delete(struct index_tx *tx, const char *key, struct err *err) MUST_CHECK; /* absent is fine */
+int index_key_get(struct index_tx *tx, const char *key, struct index_key *out,
+                  struct err *err) MUST_CHECK;
+int index_key_put(struct index_tx *tx, const struct index_key *row,
+                  struct err *err) MUST_CHECK; /* insert or replace */
+int index_key_delete(struct index_tx *tx, const char *key,
+                     struct err *err) MUST_CHECK; /* absent is fine */
 /* Keys that start with `prefix`, greater than `after` ("" from the start), in bytewise order. */
-int index_key_range(struct index_tx *tx, const char *prefix, const char *after, unsigned limit, index_key_fn *fn,
-                    void *arg, struct err *err) MUST_CHECK;
+int index_key_range(struct index_tx *tx, const char *prefix, const char *after, unsigned limit,
+                    index_key_fn *fn, void *arg, struct err *err) MUST_CHECK;
 
 /* ---- contents: one row per content file in the cache ---- */
 struct index_content {
@@ -142,29 +162,34 @@ struct index_content {
     int64_t node;
     int64_t volume;
     enum content_state state;
-    unsigned flags; /* enum content_flags */
+    unsigned flags;               /* enum content_flags */
     char version[ULID_SIZE];      /* CLEAN, FROZEN: of these bytes */
     char base_version[ULID_SIZE]; /* what they were made from */
     char base_etag[LIMIT_ETAG];
-    char etag[LIMIT_ETAG];        /* CLEAN: the object's ETag, for If-Match of further ranges */
-    uint64_t size;                /* CLEAN, FROZEN; LIVE: fstat tells */
+    char etag[LIMIT_ETAG]; /* CLEAN: the object's ETag, for If-Match of further ranges */
+    uint64_t size;         /* CLEAN, FROZEN; LIVE: fstat tells */
     char sha256[SHA256_HEX];
     char md5[MD5_HEX];
-    char boot_id[37];             /* boot in which the row was last written */
+    char boot_id[37]; /* boot in which the row was last written */
     int64_t mtime_ns;
     char actor[64];
     char run[64];
 };
 typedef int index_content_fn(void *arg, const struct index_content *row, struct err *err);
-int index_content_get(struct index_tx *tx, int64_t id, struct index_content *out, struct err *err) MUST_CHECK;
-int index_content_insert(struct index_tx *tx, struct index_content *row, struct err *err) MUST_CHECK; /* sets id */
+int index_content_get(struct index_tx *tx, int64_t id, struct index_content *out,
+                      struct err *err) MUST_CHECK;
+int index_content_insert(struct index_tx *tx, struct index_content *row,
+                         struct err *err) MUST_CHECK; /* sets id */
 /* A number for a content file that is made before its row; never given twice. */
 int index_content_number(struct index_tx *tx, int64_t *out, struct err *err) MUST_CHECK;
-int index_content_update(struct index_tx *tx, const struct index_content *row, struct err *err) MUST_CHECK;
+int index_content_update(struct index_tx *tx, const struct index_content *row,
+                         struct err *err) MUST_CHECK;
 int index_content_delete(struct index_tx *tx, int64_t id, struct err *err) MUST_CHECK;
-int index_content_each(struct index_tx *tx, index_content_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int index_content_each(struct index_tx *tx, index_content_fn *fn, void *arg,
+                       struct err *err) MUST_CHECK;
 /* The rows of one node, newest (largest id) first. */
-int index_content_of_node(struct index_tx *tx, int64_t node, index_content_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int index_content_of_node(struct index_tx *tx, int64_t node, index_content_fn *fn, void *arg,
+                          struct err *err) MUST_CHECK;
 /* LIVE and FROZEN rows of a volume (0: all): count and bytes of FROZEN. */
 int index_content_unsynced(struct index_tx *tx, int64_t volume, uint64_t *count, uint64_t *bytes,
                            struct err *err) MUST_CHECK;
@@ -181,16 +206,19 @@ struct index_intent {
     int64_t look_again_until_ns; /* wall; 0: no unanswered attempt may still land */
 };
 typedef int index_intent_fn(void *arg, const struct index_intent *row, struct err *err);
-int index_intent_get(struct index_tx *tx, const char *key, struct index_intent *out, struct err *err) MUST_CHECK;
-int index_intent_put(struct index_tx *tx, const struct index_intent *row, struct err *err) MUST_CHECK;
+int index_intent_get(struct index_tx *tx, const char *key, struct index_intent *out,
+                     struct err *err) MUST_CHECK;
+int index_intent_put(struct index_tx *tx, const struct index_intent *row,
+                     struct err *err) MUST_CHECK;
 int index_intent_delete(struct index_tx *tx, const char *key, struct err *err) MUST_CHECK;
 /* In order of not_before, up to `until_ns`. */
-int index_intent_due(struct index_tx *tx, int64_t until_ns, unsigned limit, index_intent_fn *fn, void *arg,
-                     struct err *err) MUST_CHECK;
+int index_intent_due(struct index_tx *tx, int64_t until_ns, unsigned limit, index_intent_fn *fn,
+                     void *arg, struct err *err) MUST_CHECK;
 /* All of a volume (0: all) in order of key, greater than `after`. */
-int index_intent_each(struct index_tx *tx, int64_t volume, const char *after, unsigned limit, index_intent_fn *fn,
-                      void *arg, struct err *err) MUST_CHECK;
-int index_intent_count(struct index_tx *tx, int64_t volume, uint64_t *out, struct err *err) MUST_CHECK;
+int index_intent_each(struct index_tx *tx, int64_t volume, const char *after, unsigned limit,
+                      index_intent_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int index_intent_count(struct index_tx *tx, int64_t volume, uint64_t *out,
+                       struct err *err) MUST_CHECK;
 
 /* ---- versions: what was synced, by whom ---- */
 struct index_version {
@@ -206,9 +234,10 @@ struct index_version {
     int64_t time_ns;
 };
 typedef int index_version_fn(void *arg, const struct index_version *row, struct err *err);
-int index_version_insert(struct index_tx *tx, struct index_version *row, struct err *err) MUST_CHECK;
-int index_version_of_node(struct index_tx *tx, int64_t node, unsigned limit, index_version_fn *fn, void *arg,
-                          struct err *err) MUST_CHECK; /* newest first */
+int index_version_insert(struct index_tx *tx, struct index_version *row,
+                         struct err *err) MUST_CHECK;
+int index_version_of_node(struct index_tx *tx, int64_t node, unsigned limit, index_version_fn *fn,
+                          void *arg, struct err *err) MUST_CHECK; /* newest first */
 
 /* ---- conflicts: losers' bytes, and torn saves found by recovery ---- */
 struct index_conflict {
@@ -224,8 +253,10 @@ struct index_conflict {
     int64_t time_ns;
 };
 typedef int index_conflict_fn(void *arg, const struct index_conflict *row, struct err *err);
-int index_conflict_put(struct index_tx *tx, const struct index_conflict *row, struct err *err) MUST_CHECK;
-int index_conflict_get(struct index_tx *tx, const char *id, struct index_conflict *out, struct err *err) MUST_CHECK;
+int index_conflict_put(struct index_tx *tx, const struct index_conflict *row,
+                       struct err *err) MUST_CHECK;
+int index_conflict_get(struct index_tx *tx, const char *id, struct index_conflict *out,
+                       struct err *err) MUST_CHECK;
 int index_conflict_each(struct index_tx *tx, int64_t volume, index_conflict_fn *fn, void *arg,
                         struct err *err) MUST_CHECK; /* 0: all volumes; oldest first */
 
@@ -239,15 +270,17 @@ struct index_open {
 };
 typedef int index_open_fn(void *arg, const struct index_open *row, struct err *err);
 int index_open_put(struct index_tx *tx, const struct index_open *row, struct err *err) MUST_CHECK;
-int index_open_delete(struct index_tx *tx, int64_t connection, uint64_t fh, struct err *err) MUST_CHECK;
+int index_open_delete(struct index_tx *tx, int64_t connection, uint64_t fh,
+                      struct err *err) MUST_CHECK;
 int index_open_each(struct index_tx *tx, int64_t connection, index_open_fn *fn, void *arg,
                     struct err *err) MUST_CHECK; /* 0: all */
-int index_open_drop_connection(struct index_tx *tx, int64_t connection, struct err *err) MUST_CHECK; /* 0: all; answers too */
-int index_answer_put(struct index_tx *tx, int64_t connection, uint32_t slot, uint64_t unique, const void *reply,
-                     size_t len, struct err *err) MUST_CHECK;
+int index_open_drop_connection(struct index_tx *tx, int64_t connection,
+                               struct err *err) MUST_CHECK; /* 0: all; answers too */
+int index_answer_put(struct index_tx *tx, int64_t connection, uint32_t slot, uint64_t unique,
+                     const void *reply, size_t len, struct err *err) MUST_CHECK;
 /* `out` is filled with the stored reply of that unique, *len its length; ERR_NOT_FOUND when there is none. */
-int index_answer_get(struct index_tx *tx, int64_t connection, uint64_t unique, void *out, size_t size, size_t *len,
-                     struct err *err) MUST_CHECK;
+int index_answer_get(struct index_tx *tx, int64_t connection, uint64_t unique, void *out,
+                     size_t size, size_t *len, struct err *err) MUST_CHECK;
 
 /* ---- mounts: what must come back after a restart ---- */
 struct index_mount {
@@ -257,13 +290,15 @@ struct index_mount {
     char path[LIMIT_PATH + 1]; /* where it is mounted */
     bool read_only;
     char run[64];
-    int64_t lease_ns;    /* minutes of the lease in ns, 0: until unmounted */
-    int64_t expires_ns;  /* wall, 0: never */
+    int64_t lease_ns;   /* minutes of the lease in ns, 0: until unmounted */
+    int64_t expires_ns; /* wall, 0: never */
     uint64_t uuid_hint;
 };
 typedef int index_mount_fn(void *arg, const struct index_mount *row, struct err *err);
-int index_mount_put(struct index_tx *tx, struct index_mount *row, struct err *err) MUST_CHECK; /* id 0: new */
+int index_mount_put(struct index_tx *tx, struct index_mount *row,
+                    struct err *err) MUST_CHECK; /* id 0: new */
 int index_mount_delete(struct index_tx *tx, int64_t id, struct err *err) MUST_CHECK;
-int index_mount_each(struct index_tx *tx, index_mount_fn *fn, void *arg, struct err *err) MUST_CHECK;
+int index_mount_each(struct index_tx *tx, index_mount_fn *fn, void *arg,
+                     struct err *err) MUST_CHECK;
 
 #endif

@@ -120,6 +120,7 @@ teardown(void **state)
     cache_close(cache);
     cache = NULL;
     sys = &sys_real;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread is left */
     assert_int_equal(nftw(scratch, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
     return 0;
 }
