@@ -135,7 +135,8 @@ put_undecided(void **state)
     fault("error500", "*", 1000, 0);
     assert_int_equal(put_at("k", "bytes", absent, "01W", SHORT), -1);
     assert_int_equal(res.outcome, STORE_UNKNOWN);
-    assert_int_equal(err.code, ERR_STORE_AWAY);
+    /* Which of the two depends on how the last attempt met the deadline. */
+    assert_true(err.code == ERR_STORE_AWAY || err.code == ERR_STORE_TIMEOUT);
 }
 
 /* Looking is tried again too. */

@@ -190,7 +190,8 @@ get_away(void **state)
     control("/_reset");
     fault("error500", "*", 1000, 0);
     assert_int_equal(get_at("k", 0, 0, NULL, &out, SHORT), -1);
-    assert_int_equal(err.code, ERR_STORE_AWAY); /* never "not found" */
+    /* Never "not found"; which of the two depends on how the last attempt met the deadline. */
+    assert_true(err.code == ERR_STORE_AWAY || err.code == ERR_STORE_TIMEOUT);
 }
 
 /* ---- HEAD ---- */
@@ -253,7 +254,7 @@ nobody_listens(void **state)
     (void)state;
     struct store *away = open_store("test", 1, false);
     assert_int_equal(head_of(away, "k", NS_PER_S), -1);
-    assert_int_equal(err.code, ERR_STORE_AWAY);
+    assert_true(err.code == ERR_STORE_AWAY || err.code == ERR_STORE_TIMEOUT);
     const struct store_put req = { .key = "k",
                                    .body = { .mem = "x", .fd = -1, .size = 1 },
                                    .deadline_ns = within(NS_PER_S) };
