@@ -121,6 +121,8 @@ call_reply_attr(struct call *call, const struct volume_attr *attr)
 {
     struct stat st;
     call_fill_stat(call->session, attr, &st);
+    log_trace(mount, "%s node=%lld size=%llu writing=%d", call->op->name, (long long)attr->node,
+              (unsigned long long)attr->size, attr->writing);
     if (call_claim(call))
         (void)fuse_reply_attr(call->req, &st, attr->writing ? 0 : TIMEOUT_SECONDS);
     return 0;

@@ -45,6 +45,19 @@ become_helper(const char *exe_path, const char *parent, int socket)
     _exit(127);
 }
 
+/* Searchable by all, whatever the umask: sandboxes and the gateway's own user look through it. */
+static int
+make_parent(const char *parent, struct err *err)
+{
+    struct stat st;
+    if (stat(parent, &st) == 0)
+        return S_ISDIR(st.st_mode) ? 0
+                                   : err_set(err, ERR_NOT_DIR, "'%s' is not a directory", parent);
+    if (sys_make_dirs(parent, 0755, err) < 0)
+        return -1;
+    return chmod(parent, 0755) < 0 ? err_sys(err, errno, "mode of '%s'", parent) : 0;
+}
+
 int
 mounter_spawn(const char *exe_path, const char *default_parent, int *socket_out, pid_t *pid_out,
               struct err *err)
@@ -53,7 +66,7 @@ mounter_spawn(const char *exe_path, const char *default_parent, int *socket_out,
     const char *parent = default_parent ? default_parent : DEFAULT_PARENT;
     if (geteuid() != 0)
         return err_set(err, ERR_PERM, "only root can start the mounter");
-    if (sys_make_dirs(parent, 0755, err) < 0)
+    if (make_parent(parent, err) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(err, errno, "socketpair");
