@@ -401,6 +401,18 @@ failed_just_now(const struct inode *inode, struct err *err)
     return true;
 }
 
+/* A crash may have come between the last block and its row; an empty file never had a block to fetch. */
+static int
+note_complete(struct volume_service *service, struct inode *inode, struct err *err)
+{
+    if ((inode->content_flags & CONTENT_COMPLETE) != 0 || !cache_complete(inode->file))
+        return 0;
+    if (index_write(service->index, INDEX_NORMAL, mark_complete, inode, err) != 0)
+        return -1;
+    inode->content_flags |= CONTENT_COMPLETE;
+    return 0;
+}
+
 int
 content_need_locked(struct volume_service *service, const struct volume_ctx *ctx,
                     struct inode *inode, uint64_t off, uint64_t len, struct err *err)
@@ -411,7 +423,7 @@ content_need_locked(struct volume_service *service, const struct volume_ctx *ctx
         if (content_open_locked(service, inode, err) != 0)
             return -1;
         if (!cache_map_missing(inode->file, off, len, &miss_off, &miss_len))
-            return 0;
+            return ctx->nowait ? 0 : note_complete(service, inode, err);
         if (ctx->nowait)
             return err_set(err, ERR_AGAIN, "bytes have to be fetched first");
         if (failed_just_now(inode, err))
@@ -464,9 +476,10 @@ begin_write_tx(struct index_tx *tx, void *arg, struct err *err)
             return -1;
     } else if (call->how != CONTENT_OPEN_JOIN) {
         call->content.state = CONTENT_LIVE;
-        call->content.flags &= ~(unsigned)CONTENT_DURABLE;
         call->content.sha256[0] = call->content.md5[0] = '\0';
+        /* A thawed file keeps its promise: the fsynced bytes have no other place. */
         if (call->how == CONTENT_OPEN_IN_PLACE) {
+            call->content.flags &= ~(unsigned)CONTENT_DURABLE;
             text_copy(call->content.base_version, ULID_SIZE, call->node.version);
             text_copy(call->content.base_etag, LIMIT_ETAG, call->node.etag);
         }
@@ -577,7 +590,7 @@ apply_write(struct volume_service *service, struct content_call *call, struct er
     inode->content_flags = call->content.flags;
     if (!call->truncate)
         return 0;
-    inode->dirty_size = true;
+    inode->dirty_size = inode->loose = true;
     return cache_file_truncate(inode->file, 0, err);
 }
 
@@ -615,6 +628,8 @@ struct freeze_call {
     struct inode *inode;
     struct stat st;
     bool changed;
+    bool kept; /* fdatasynced right before */
+    bool replaces_promised;
     struct cache_meta meta;
     struct index_node node;
     struct index_content content;
@@ -713,7 +728,7 @@ freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
     row->state = CONTENT_FROZEN;
     row->size = (uint64_t)call->st.st_size;
     row->mtime_ns = call->st.st_mtim.tv_sec * NS_PER_S + call->st.st_mtim.tv_nsec;
-    row->flags |= CONTENT_COMPLETE | CONTENT_ACKED;
+    row->flags |= CONTENT_COMPLETE | CONTENT_ACKED | (call->kept ? CONTENT_DURABLE : 0u);
     row->sha256[0] = row->md5[0] = '\0';
     if (ulid_new(row->version, err) != 0)
         return -1;
@@ -749,12 +764,53 @@ freeze_tx(struct index_tx *tx, void *arg, struct err *err)
     return freeze_rows(tx, call, err);
 }
 
+static int
+find_promised(void *arg, const struct index_content *row, struct err *err)
+{
+    struct freeze_call *call = arg;
+    (void)err;
+    call->replaces_promised |= row->id != call->inode->content && row->state == CONTENT_FROZEN &&
+                               (row->flags & CONTENT_DURABLE) != 0;
+    return 0;
+}
+
+static int
+find_promised_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct freeze_call *call = arg;
+    return index_content_of_node(tx, call->inode->node, find_promised, call, err);
+}
+
+/* fsync was answered for these bytes and more were written since, or for an unsynced version that freezing ends: after a
+ * power cut a row that says durable is believed, and nothing else holds what it promised. */
+static int
+keep_promise(struct freeze_call *call, struct err *err)
+{
+    struct inode *inode = call->inode;
+    bool durable = (inode->content_flags & CONTENT_DURABLE) != 0;
+    if (!call->changed || (durable && !inode->loose))
+        return 0;
+    if (index_read(call->service->index, find_promised_tx, call, err) != 0)
+        return -1;
+    if (!durable && !call->replaces_promised)
+        return 0;
+    if (cache_file_sync(inode->file, err) != 0) {
+        if (err->code == ERR_IO)
+            atomic_store(&call->service->read_only, true);
+        return -1;
+    }
+    call->kept = true;
+    return 0;
+}
+
 int
 content_freeze_locked(struct volume_service *service, struct inode *inode, struct err *err)
 {
     struct freeze_call call = { .service = service, .inode = inode, .changed = inode->dirty_size };
     if (inode->file == NULL || inode->state != CONTENT_LIVE)
         return 0;
+    if (keep_promise(&call, err) != 0)
+        return -1;
     if (fstat(cache_file_fd(inode->file), &call.st) != 0)
         return err_sys(err, errno, "cannot look at a content file");
     if (index_write(service->index, INDEX_NORMAL, freeze_tx, &call, err) != 0) {
@@ -764,7 +820,7 @@ content_freeze_locked(struct volume_service *service, struct inode *inode, struc
     drop_run(service, &call.drop);
     inode->state = call.content.state;
     inode->content_flags = call.content.flags;
-    inode->dirty_size = false;
+    inode->dirty_size = inode->loose = false;
     if (call.content.state == CONTENT_CLEAN) {
         cache_unpin(service->cache, inode->content);
         return 0;

@@ -159,7 +159,7 @@ volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const 
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
     if (ensure_live(file, ctx, err) != 0)
         return -1;
-    inode->dirty_size = true;
+    inode->dirty_size = inode->loose = true;
     return cache_file_write(inode->file, data, len, off, err);
 }
 
@@ -176,7 +176,7 @@ volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
     if (ensure_live(file, ctx, err) != 0)
         return -1;
-    inode->dirty_size = true;
+    inode->dirty_size = inode->loose = true;
     return cache_file_allocate(inode->file, mode, off, len, err);
 }
 
@@ -211,6 +211,7 @@ volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_
 struct ack_call {
     struct volume_service *service;
     struct inode *inode;
+    int64_t content; /* the row that gets the promise */
     unsigned flags;
     bool sync_close;
     char key[LIMIT_KEY + 1];
@@ -221,9 +222,9 @@ ack_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct ack_call *call = arg;
     struct index_content row;
-    if (call->inode->content == 0)
+    if (call->content == 0)
         return 0;
-    if (index_content_get(tx, call->inode->content, &row, err) != 0)
+    if (index_content_get(tx, call->content, &row, err) != 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
     if ((row.flags & call->flags) == call->flags && row.state != CONTENT_LIVE)
         return 0;
@@ -296,6 +297,7 @@ volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct
         return 0;
     pthread_mutex_lock(&inode->lock);
     int rc = told_error(inode, err);
+    call.content = inode->content;
     if (rc == 0 && inode->state == CONTENT_LIVE && (inode->content_flags & CONTENT_ACKED) == 0) {
         rc = index_write(file->service->index, INDEX_NORMAL, ack_tx, &call, err);
         if (rc == 0)
@@ -307,6 +309,36 @@ volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct
     return call.sync_close ? close_through(file, ctx, &call, err) : 0;
 }
 
+/* Bytes first, then the row that promises them (INV-2); the sync goes on without the inode's lock. CLEAN bytes lie in the
+ * bucket: nothing to do. */
+static int
+keep_bytes(struct ack_call *call, enum index_durability durability, struct err *err)
+{
+    struct inode *inode = call->inode;
+    struct cache_file *bytes = NULL;
+    pthread_mutex_lock(&inode->lock);
+    bool staged = inode->state != CONTENT_CLEAN && inode->file != NULL;
+    if (staged) {
+        bytes = cache_ref(inode->file);
+        call->content = inode->content;
+        inode->loose = false;
+    }
+    pthread_mutex_unlock(&inode->lock);
+    int rc = staged ? cache_file_sync(bytes, err) : 0;
+    cache_put(bytes);
+    pthread_mutex_lock(&inode->lock);
+    if (rc == 0)
+        rc = index_write(call->service->index, durability, ack_tx, call, err);
+    else if (err->code == ERR_IO)
+        atomic_store(&call->service->read_only, true);
+    if (rc != 0)
+        inode->loose = true;
+    else if (inode->content == call->content)
+        inode->content_flags |= call->flags;
+    pthread_mutex_unlock(&inode->lock);
+    return rc;
+}
+
 int
 volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
 {
@@ -314,31 +346,30 @@ volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct
     struct ack_call call = { .service = file->service,
                              .inode = inode,
                              .flags = CONTENT_ACKED | CONTENT_DURABLE };
-    struct cache_file *bytes = NULL;
     pthread_mutex_lock(&inode->lock);
     int rc = told_error(inode, err);
-    bool staged = inode->state != CONTENT_CLEAN && inode->file != NULL;
-    if (staged)
-        bytes = cache_ref(inode->file);
     pthread_mutex_unlock(&inode->lock);
-    /* Bytes first, then the row that promises them (INV-2); without the inode's lock, so that others go on. */
-    if (rc == 0 && staged)
-        rc = cache_file_sync(bytes, err);
-    cache_put(bytes);
-    if (rc != 0) {
-        if (staged && err->code == ERR_IO)
-            atomic_store(&file->service->read_only, true);
+    if (rc != 0 || keep_bytes(&call, INDEX_FULL, err) != 0)
         return -1;
-    }
-    pthread_mutex_lock(&inode->lock);
-    rc = index_write(file->service->index, INDEX_FULL, ack_tx, &call, err);
-    if (rc == 0)
-        inode->content_flags |= call.flags;
-    pthread_mutex_unlock(&inode->lock);
-    if (rc != 0 || !file->writable ||
-        index_read(file->service->index, read_sync_close, &call, err) != 0)
+    if (!file->writable || index_read(file->service->index, read_sync_close, &call, err) != 0)
         return rc;
     return call.sync_close ? close_through(file, ctx, &call, err) : 0;
+}
+
+int
+file_keep(struct volume_service *service, int64_t node, struct err *err)
+{
+    struct ack_call call = { .service = service, .flags = CONTENT_DURABLE };
+    call.inode = inode_ref(&service->inodes, node, false, err);
+    if (call.inode == NULL)
+        return -1;
+    pthread_mutex_lock(&call.inode->lock);
+    int rc = content_open_locked(service, call.inode, err);
+    pthread_mutex_unlock(&call.inode->lock);
+    if (rc == 0)
+        rc = keep_bytes(&call, INDEX_NORMAL, err);
+    inode_unref(&service->inodes, call.inode, false);
+    return rc;
 }
 
 static int
@@ -498,7 +529,7 @@ set_size(struct volume_service *service, const struct volume_ctx *ctx, int64_t n
     pthread_mutex_lock(&file->inode->lock);
     int rc = ensure_live(file, ctx, err);
     if (rc == 0) {
-        file->inode->dirty_size = true;
+        file->inode->dirty_size = file->inode->loose = true;
         rc = cache_file_truncate(file->inode->file, size, err);
     }
     pthread_mutex_unlock(&file->inode->lock);

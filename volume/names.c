@@ -726,6 +726,52 @@ know_both(struct rename_call *call, struct err *err)
     return attr.kind == INDEX_DIR ? know_folder(call->service, call->ctx, attr.node, err) : 0;
 }
 
+struct replace_call {
+    const struct rename_call *rename;
+    int64_t node; /* what has to be durable first, 0: nothing */
+};
+
+static bool
+is_kept(struct index_tx *tx, const struct index_node *node)
+{
+    struct index_content content;
+    struct err ignored = ERR_INIT;
+    if (node->key[0] != '\0')
+        return true;
+    return node->content != 0 && index_content_get(tx, node->content, &content, &ignored) == 0 &&
+           (content.flags & CONTENT_DURABLE) != 0;
+}
+
+static int
+find_replaced(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct replace_call *call = arg;
+    const struct volume_name *from = call->rename->from, *to = call->rename->to;
+    struct index_node moved, target;
+    struct index_content content;
+    struct err ignored = ERR_INIT;
+    (void)err;
+    if (index_node_child(tx, from->parent, from->name, from->len, &moved, &ignored) == 0 &&
+        index_node_child(tx, to->parent, to->name, to->len, &target, &ignored) == 0 &&
+        moved.kind == INDEX_FILE && target.kind == INDEX_FILE && is_kept(tx, &target) &&
+        moved.content != 0 && index_content_get(tx, moved.content, &content, &ignored) == 0 &&
+        content.state != CONTENT_CLEAN && (content.flags & CONTENT_DURABLE) == 0)
+        call->node = moved.id;
+    return 0;
+}
+
+/* The name may not lose a version that survives a power cut to one that does not: its bytes reach the disk first. */
+static int
+keep_before_replace(const struct rename_call *call, struct err *err)
+{
+    struct replace_call replace = { .rename = call };
+    if ((call->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) != 0)
+        return 0;
+    if (index_read(call->service->index, find_replaced, &replace, err) != 0)
+        return -1;
+    return replace.node == 0 ? 0 : file_keep(call->service, replace.node, err);
+}
+
 int
 volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
               const struct volume_name *from, const struct volume_name *to, unsigned flags,
@@ -738,7 +784,7 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
         (flags & (RENAME_NOREPLACE | RENAME_EXCHANGE)) == (RENAME_NOREPLACE | RENAME_EXCHANGE))
         return err_set(err, ERR_INVAL, "unknown rename flags %#x", flags);
     if (path_check_name(to->name, to->len, err) != 0 ||
-        (!ctx->resent && know_both(&call, err) != 0))
+        (!ctx->resent && know_both(&call, err) != 0) || keep_before_replace(&call, err) != 0)
         return -1;
     int rc = index_write(service->index, INDEX_NORMAL, rename_tx, &call, err);
     if (rc == 0)

@@ -36,6 +36,7 @@ struct inode {
     int64_t failed_ns;    /* mono: when a fetch last failed, 0: it did not */
     struct err fetch_err; /* with what */
     bool dirty_size;      /* written since the last row update */
+    bool loose;           /* written since the last fdatasync of `file` */
     int told_error;       /* errno that FLUSH or FSYNC still has to tell, 0: none */
 };
 
@@ -164,6 +165,9 @@ int answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struc
                   struct err *err) MUST_CHECK;
 /* True when a resent request was answered before: fills attr (may be NULL). */
 bool answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_attr *attr);
+
+/* file.c: the staged bytes of a node are durable, and its row says so, before this answers. */
+int file_keep(struct volume_service *service, int64_t node, struct err *err) MUST_CHECK;
 
 /* content.c: bytes of an inode. All want inode->lock held (and may drop it while they wait for the store). */
 int content_open_locked(struct volume_service *service, struct inode *inode,
