@@ -1,0 +1,78 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "mount/notify.h"
+
+static void
+test_plan(void **state)
+{
+    (void)state;
+    assert_true(notify_plan(VOLUME_EVENT_CREATED).name); /* a negative entry may be cached */
+    assert_false(notify_plan(VOLUME_EVENT_CREATED).node_data);
+    assert_true(notify_plan(VOLUME_EVENT_CHANGED).node_data);
+    assert_true(notify_plan(VOLUME_EVENT_REMOVED).name);
+    assert_true(notify_plan(VOLUME_EVENT_RENAMED).name);
+    assert_true(notify_plan(VOLUME_EVENT_REMOVED).node_attrs); /* an open one lost its link */
+    static const enum volume_event_kind quiet[] = { VOLUME_EVENT_SYNCED, VOLUME_EVENT_CONFLICT,
+                                                    VOLUME_EVENT_STORE };
+    for (size_t i = 0; i < sizeof(quiet) / sizeof(quiet[0]); i++) {
+        struct notify_plan plan = notify_plan(quiet[i]);
+        assert_false(plan.name || plan.node_data || plan.node_attrs);
+    }
+}
+
+static _Atomic unsigned asked;
+static _Atomic bool hold;
+
+static size_t
+no_sessions(void *arg, int64_t volume, struct session **out, size_t max)
+{
+    (void)arg;
+    (void)out;
+    (void)max;
+    assert_int_equal(volume, 3);
+    asked++;
+    while (hold)
+        clock_sleep_ns(NS_PER_MS);
+    return 0;
+}
+
+/* The volume's thread is never held up: what does not fit is dropped. */
+static void
+test_bounded(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct notifier *notifier = notifier_new(no_sessions, NULL, 8, &err);
+    struct volume_event event = { VOLUME_EVENT_CHANGED, 3, 4, 5, "name", 0 };
+    assert_non_null(notifier);
+    hold = true;
+    notifier_event(notifier, &event);
+    for (int i = 0; i < 3000 && asked < 1; i++)
+        clock_sleep_ns(NS_PER_MS);
+    int64_t start = clock_mono_ns();
+    for (int i = 0; i < 100; i++)
+        notifier_event(notifier, &event);
+    event.kind = VOLUME_EVENT_SYNCED;
+    notifier_event(notifier, &event);
+    assert_true(clock_mono_ns() - start < NS_PER_S);
+    hold = false;
+    for (int i = 0; i < 3000 && asked < 9; i++)
+        clock_sleep_ns(NS_PER_MS);
+    clock_sleep_ns(20 * NS_PER_MS);
+    assert_int_equal(asked, 9); /* the one under way and eight that waited */
+    notifier_free(notifier);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_plan),
+                                        cmocka_unit_test(test_bounded) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
