@@ -152,6 +152,8 @@ become_gateway(struct daemon *d, const char *program, struct err *err)
     if (gateway_privilege_user(config_str(d->config, "user"), &d->user, err) < 0 ||
         prepare_places(d, err) < 0)
         return -1;
+    if (chdir("/") < 0)
+        return err_sys(err, errno, "cannot leave the working directory");
     if (start_mounter(d, program, err) < 0 ||
         gateway_launcher_start(&d->user, d->state, &d->launcher, err) < 0 ||
         gateway_privilege_drop(&d->user, err) < 0)
@@ -282,9 +284,11 @@ open_faces(struct daemon *d, struct err *err)
 static void
 say_ready(const struct daemon *d)
 {
+    const char *address = config_str(d->config, "http.listen");
     if (d->tcp)
-        (void)fprintf(stderr, "holdfast: ready at http://%s:%u (state %s, store %s)\n", "127.0.0.1",
-                      d->gateway.port, d->state, d->store_url);
+        (void)fprintf(stderr, "holdfast: ready at http://%.*s:%u (state %s, store %s)\n",
+                      (int)(strrchr(address, ':') - address), address, d->gateway.port, d->state,
+                      d->store_url);
     else
         (void)fprintf(stderr, "holdfast: ready at %s (store %s)\n", d->local_path, d->store_url);
 }

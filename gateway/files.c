@@ -75,13 +75,22 @@ open_version(struct exchange *x, const struct volume_ctx *ctx, int64_t volume,
     return NULL;
 }
 
+/* The version that the bytes are: none while somebody writes, for then they are not the last version any more (INV-1). */
+static const char *
+tag_of(const struct volume_attr *attr)
+{
+    return attr->writing ? "" : attr->version;
+}
+
 static int
 file_headers(struct exchange *x, const struct volume_attr *attr, struct err *err)
 {
     char when[TIME_HTTP_SIZE];
     time_http(attr->mtime_ns, when, sizeof(when));
-    if (exchange_reply_header(x, "ETag", err, "\"%s\"", attr->version) < 0 ||
-        exchange_reply_header(x, "Last-Modified", err, "%s", when) < 0 ||
+    const char *tag = tag_of(attr);
+    if (tag[0] != '\0' && exchange_reply_header(x, "ETag", err, "\"%s\"", tag) < 0)
+        return -1;
+    if (exchange_reply_header(x, "Last-Modified", err, "%s", when) < 0 ||
         exchange_reply_header(x, "Accept-Ranges", err, "bytes") < 0 ||
         exchange_reply_header(x, "Cache-Control", err, "private, no-cache") < 0)
         return -1;
@@ -108,7 +117,7 @@ choose_part(struct exchange *x, struct reader *reader, const struct volume_attr 
     const char *range = exchange_header(x, "Range");
     uint64_t first = 0;
     uint64_t last = 0;
-    if (!gateway_range_applies(exchange_header(x, "If-Range"), attr->version, attr->mtime_ns))
+    if (!gateway_range_applies(exchange_header(x, "If-Range"), tag_of(attr), attr->mtime_ns))
         range = NULL;
     x->reply.status = 200;
     reader->size = attr->size;
@@ -140,7 +149,7 @@ answer_file(struct exchange *x, struct reader *reader, const struct volume_attr 
         .if_unmodified_since = exchange_header(x, "If-Unmodified-Since"),
     };
     enum gateway_condition_result result;
-    if (gateway_range_judge(&conditions, attr->version, attr->mtime_ns, &result, err) < 0)
+    if (gateway_range_judge(&conditions, tag_of(attr), attr->mtime_ns, &result, err) < 0)
         return -1;
     if (result == GATEWAY_CONDITION_FAILED) {
         if (tell_current(x, attr, err) < 0)
@@ -197,7 +206,7 @@ struct writer {
     struct volume_upload *upload;
     struct volume_ctx ctx;
     struct volume_commit_args args;
-    char run[ULID_SIZE];
+    int64_t volume;
     uint64_t size;
 };
 
@@ -238,16 +247,20 @@ read_attributes(const struct exchange *x, struct volume_commit_args *args, struc
 
 /* Refuses before the body is read what the commit would refuse after it; the commit judges again. */
 static int
-judge_early(struct exchange *x, const struct writer *writer, int64_t volume, struct err *err)
+judge_early(struct exchange *x, const struct writer *writer, struct err *err)
 {
     struct err seen = ERR_INIT;
     struct volume_attr attr;
-    bool there =
-        volume_resolve(x->gateway->service, &writer->ctx, volume, x->path, &attr, &seen) == 0;
+    bool there = volume_resolve(x->gateway->service, &writer->ctx, writer->volume, x->path, &attr,
+                                &seen) == 0;
     if (!there && seen.code != ERR_NOT_FOUND && seen.code != ERR_NOT_DIR)
         return 0;
     if (there && attr.kind != INDEX_FILE)
         return err_set(err, ERR_IS_DIR, "'%s' is not a plain file", x->path);
+    /* What a mount's writer has not closed yet is no version that anybody could have named: replacing it now would lose it. */
+    if (there && attr.writing)
+        return err_set(err, ERR_BUSY,
+                       "'%s' is open for writing in a mount: try again when it is closed", x->path);
     if (precondition_holds(&writer->args.pre, there ? attr.version : NULL))
         return 0;
     if (there && tell_current(x, &attr, err) < 0)
@@ -271,7 +284,8 @@ gateway_files_put_begin(struct exchange *x, struct err *err)
     if (info.read_only)
         return err_set(err, ERR_READ_ONLY, "volume '%s' is read-only", info.name);
     exchange_ctx(x, SYNC_WAIT_SECONDS, &writer->ctx);
-    if (judge_early(x, writer, info.id, err) < 0)
+    writer->volume = info.id;
+    if (judge_early(x, writer, err) < 0)
         return -1;
     writer->args.make_dirs = true;
     writer->args.wait_synced = !exchange_prefers(x, "respond-async", NULL);
@@ -314,6 +328,8 @@ gateway_files_put_end(struct exchange *x, struct err *err)
     uint64_t wait = SYNC_WAIT_SECONDS + writer->size / SYNC_BYTES_PER_SECOND;
     (void)exchange_prefers(x, "wait", &wait);
     writer->ctx.deadline_ns = clock_mono_ns() + (int64_t)(wait < 3600 ? wait : 3600) * NS_PER_S;
+    if (judge_early(x, writer, err) < 0) /* the body may have taken hours */
+        return -1;
     if (volume_commit(steal(&writer->upload), &writer->ctx, &writer->args, &attr, &created, err) <
         0)
         return put_failed(x, &attr, err);
