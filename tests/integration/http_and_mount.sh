@@ -22,12 +22,13 @@ for i in 1 2 3 4 5 6 7 8 9 10; do
     check_eq "size after write $i" 8 "$(stat -c %s "$M/a" | sed 's/^9$/8/')"
 done
 check_status 0 "$HOLDFAST" rm v:/a
-[ ! -e "$M/a" ] || fail 'the mount shows a file that HTTP removed'
+# The kernel is told behind the answer: within moments, not before it.
+wait_until 2 test ! -e "$M/a" || fail 'the mount shows a file that HTTP removed'
 mkdir "$M/d"
 echo x >"$M/d/x"
 check_status 0 "$HOLDFAST" mv v:/d v:/e
 check_eq 'a folder that HTTP moved' x "$(cat "$M/e/x")"
-[ ! -e "$M/d" ] || fail 'the mount shows the old name'
+wait_until 2 test ! -e "$M/d" || fail 'the mount shows the old name'
 rm -r "$M/e"
 check_status 4 "$HOLDFAST" stat v:/e
 
