@@ -88,6 +88,19 @@ fake_make(int64_t parent, const char *name, size_t len, uint32_t mode)
 }
 
 static int
+fake_resize(struct fake_node *node, uint64_t size, struct err *err)
+{
+    char *data = realloc(node->data, size + 1);
+    if (!data)
+        return err_nomem(err);
+    if (size > node->attr.size)
+        memset(data + node->attr.size, 0, size - node->attr.size);
+    node->data = data;
+    node->attr.size = size;
+    return 0;
+}
+
+static int
 fake_missing(struct err *err)
 {
     return err_set(err, ERR_NOT_FOUND, "not there");
@@ -129,6 +142,17 @@ fake_reset(void)
     fake.row_count = 0;
     fake.flush_fails = 0;
     (void)fake_make(0, "", 0, S_IFDIR | 0777);
+}
+
+/* For tests while a mount is served. */
+static int64_t
+fake_put(int64_t parent, const char *name, uint32_t mode, uint64_t size)
+{
+    struct err err = ERR_INIT;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = fake_make(parent, name, strlen(name), mode);
+    return node && fake_resize(node, size, &err) == 0 ? node->attr.node : 0;
 }
 
 /* ---- volumes ---- */
@@ -245,19 +269,6 @@ volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_
         if (fn(arg, &entry, err) != 0)
             break;
     }
-    return 0;
-}
-
-static int
-fake_resize(struct fake_node *node, uint64_t size, struct err *err)
-{
-    char *data = realloc(node->data, size + 1);
-    if (!data)
-        return err_nomem(err);
-    if (size > node->attr.size)
-        memset(data + node->attr.size, 0, size - node->attr.size);
-    node->data = data;
-    node->attr.size = size;
     return 0;
 }
 

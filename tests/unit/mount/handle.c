@@ -35,7 +35,7 @@ set_up(void **state)
     (void)state;
     fake_reset();
     fake.open_files = 0;
-    return fake_make(FAKE_ROOT, "f", 1, S_IFREG | 0644) ? 0 : -1;
+    return fake_put(FAKE_ROOT, "f", S_IFREG | 0644, 0) > 0 ? 0 : -1;
 }
 
 static int

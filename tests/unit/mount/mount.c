@@ -223,9 +223,7 @@ static void
 test_read_only(void **state)
 {
     (void)state;
-    struct fake_node *node = fake_make(FAKE_ROOT, "f", 1, S_IFREG | 0666);
-    struct err err = ERR_INIT;
-    assert_int_equal(fake_resize(node, 3, &err), 0);
+    assert_true(fake_put(FAKE_ROOT, "f", S_IFREG | 0666, 3) > 0);
     struct mount_service *service = open_service();
     struct mount_info info =
         add(service, &(struct mount_args){ .volume = 1, .path = in_work("m"), .read_only = true });
@@ -464,8 +462,8 @@ use_listing(struct mount_service *service, const struct mount_info *info)
     (void)service;
     for (int i = 0; i < 2000; i++) {
         char name[16];
-        int len = snprintf(name, sizeof(name), "n%d", i);
-        assert_non_null(fake_make(FAKE_ROOT, name, (size_t)len, S_IFREG | 0644));
+        (void)snprintf(name, sizeof(name), "n%d", i);
+        assert_true(fake_put(FAKE_ROOT, name, S_IFREG | 0644, 0) > 0);
     }
     DIR *dir = opendir(info->path);
     assert_non_null(dir);
@@ -537,8 +535,8 @@ use_folder(struct mount_service *service, const struct mount_info *info)
 {
     (void)info;
     assert_int_equal(mkdir(in_work("sub"), 0755), 0);
-    struct fake_node *dir = fake_make(FAKE_ROOT, "d", 1, S_IFDIR | 0755);
-    (void)fake_make(dir->attr.node, "inside", 6, S_IFREG | 0644);
+    int64_t dir = fake_put(FAKE_ROOT, "d", S_IFDIR | 0755, 0);
+    assert_true(fake_put(dir, "inside", S_IFREG | 0644, 0) > 0);
     struct mount_info sub =
         add(service, &(struct mount_args){ .volume = 1, .folder = "d", .path = in_work("sub") });
     assert_int_equal(access(in_work("sub/inside"), F_OK), 0);
@@ -608,12 +606,10 @@ read_slow(void *arg)
 static void
 make_slow(int count)
 {
-    struct err err = ERR_INIT;
     for (int i = 0; i < count; i++) {
         char name[16];
-        int len = snprintf(name, sizeof(name), "slow%d", i);
-        assert_int_equal(
-            fake_resize(fake_make(FAKE_ROOT, name, (size_t)len, S_IFREG | 0644), 10, &err), 0);
+        (void)snprintf(name, sizeof(name), "slow%d", i);
+        assert_true(fake_put(FAKE_ROOT, name, S_IFREG | 0644, 10) > 0);
     }
     put_file(in_work("m/quick"), "here");
 }
