@@ -305,22 +305,42 @@ cache_touch(struct cache *cache, int64_t number)
     pthread_mutex_unlock(&cache->lock);
 }
 
-void
-cache_remove(struct cache *cache, int64_t number)
+/* True when the name is gone. */
+static bool
+unlink_part(struct cache *cache, int64_t number, enum cache_part part)
 {
-    /* The content file goes first: without it the others say nothing. */
-    static const enum cache_part parts[] = { CACHE_DATA, CACHE_META, CACHE_MAP };
     char name[CACHE_NAME_SIZE];
+    cache_name(number, part, name);
+    if (sys->unlinkat(cache->dir_fd, name, 0) == 0 || errno == ENOENT)
+        return true;
+    log_warn(cache, "cannot remove 'cache/%s': %s", name, strerrordesc_np(errno));
+    return false;
+}
+
+void
+cache_forget(struct cache *cache, int64_t number)
+{
     pthread_mutex_lock(&cache->lock);
     struct entry *entry = cache_table_find(cache, number);
-    for (unsigned i = 0; i < 3; i++) {
-        cache_name(number, parts[i], name);
-        if (sys->unlinkat(cache->dir_fd, name, 0) != 0 && errno != ENOENT)
-            log_warn(cache, "cannot remove 'cache/%s': %s", name, strerrordesc_np(errno));
-    }
+    (void)unlink_part(cache, number, CACHE_META);
+    (void)unlink_part(cache, number, CACHE_MAP);
     if (entry != NULL)
         cache_table_remove(cache, entry);
     pthread_mutex_unlock(&cache->lock);
+}
+
+void
+cache_remove(struct cache *cache, int64_t number)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct entry *entry = cache_table_find(cache, number);
+    /* The content file goes first: without it the others say nothing. What cannot be removed stays counted. */
+    bool gone = unlink_part(cache, number, CACHE_DATA);
+    if (!gone && entry != NULL)
+        cache_table_list(cache, entry);
+    pthread_mutex_unlock(&cache->lock);
+    if (gone)
+        cache_forget(cache, number);
 }
 
 void

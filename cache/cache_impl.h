@@ -77,6 +77,9 @@ struct cache {
 enum cache_part { CACHE_DATA, CACHE_META, CACHE_MAP };
 void cache_name(int64_t number, enum cache_part part, char out[CACHE_NAME_SIZE]);
 
+/* After the content file is gone: what belongs to it, and its entry. */
+void cache_forget(struct cache *cache, int64_t number);
+
 /* table.c: entries; all but _init and _release want cache->lock. */
 int cache_table_init(struct cache *cache, struct err *err) MUST_CHECK;
 void cache_table_release(struct cache *cache);

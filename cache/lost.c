@@ -36,7 +36,7 @@ cache_lose(struct cache *cache, int64_t number, struct err *err)
         return -1;
     log_warn(cache, "content %" PRId64 " has no row in the index: moved to 'lost' for 7 days",
              number);
-    cache_remove(cache, number); /* the map, and the entry */
+    cache_forget(cache, number);
     if (sys->fsync(cache->lost_fd) != 0)
         return err_sys(err, errno, "cannot keep the directory 'lost'");
     return 0;

@@ -92,6 +92,18 @@ read_header(int fd, struct header *head)
            head->crc == crc32c(0, head, offsetof(struct header, crc));
 }
 
+/* All blocks are there: the map goes. */
+static void
+finish_locked(struct cache_file *file)
+{
+    char name[CACHE_NAME_SIZE];
+    cache_name(file->entry->number, CACHE_MAP, name);
+    /* Should it stay, it says nothing wrong in this boot, and too little in the next. */
+    (void)sys->unlinkat(file->cache->dir_fd, name, 0);
+    set_has_map(file, false);
+    free(steal(&file->map.bits));
+}
+
 /* ---- loading ---- */
 static uint64_t
 count_missing(const struct cache_map *map)
@@ -139,6 +151,8 @@ load_bits(struct cache_file *file, int fd, const struct header *head, struct err
             return -1;
     }
     map->missing = count_missing(map);
+    if (map->missing == 0)
+        finish_locked(file);
     return 0;
 }
 
@@ -275,18 +289,6 @@ cache_complete(struct cache_file *file)
     scope_unlock pthread_mutex_t *held = scope_lock(&file->map_lock);
     (void)held;
     return load_locked(file, &err) == 0 && file->map.bits == NULL;
-}
-
-/* All blocks are there: the map goes. */
-static void
-finish_locked(struct cache_file *file)
-{
-    char name[CACHE_NAME_SIZE];
-    cache_name(file->entry->number, CACHE_MAP, name);
-    /* Should it stay, it says nothing wrong in this boot, and too little in the next. */
-    (void)sys->unlinkat(file->cache->dir_fd, name, 0);
-    set_has_map(file, false);
-    free(steal(&file->map.bits));
 }
 
 static int
