@@ -242,6 +242,7 @@ struct view_change {
     const struct sync_effect *effect;
     const struct object_attrs *attrs; /* what a HEAD told about theirs; NULL: unknown */
     struct drop_list *drop;
+    bool loser_kept; /* set on the way: ours lives on as a conflict */
 };
 int view_apply(struct view_change *change, struct err *err) MUST_CHECK;
 

@@ -247,6 +247,27 @@ record_version(struct index_tx *tx, const struct index_node *node,
     return index_version_insert(tx, &row, err);
 }
 
+/* What landed was set aside here as torn after a power cut, and the name went back to an older version: the bucket has the
+ * newer one whole, so the name follows. Staged bytes are newer still. */
+static int
+landed_without_bytes(struct index_tx *tx, struct index_node *node, const struct sync_effect *effect,
+                     struct drop_list *drop, struct err *err)
+{
+    struct index_content row;
+    if (node->kind != INDEX_FILE || strcmp(node->version, effect->version) == 0)
+        return 0;
+    if (node->content != 0) {
+        if (index_content_get(tx, node->content, &row, err) != 0)
+            return -1;
+        if (row.state != CONTENT_CLEAN || strcmp(row.version, effect->version) == 0)
+            return 0;
+    }
+    node->content = 0;
+    node->size = effect->have.size;
+    node->flags |= INDEX_NODE_META_UNKNOWN;
+    return node_drop_contents(tx, node->id, 0, drop, err);
+}
+
 /* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. */
 static int
 clean_content(struct index_tx *tx, struct index_node *node, const struct sync_effect *effect,
@@ -256,7 +277,7 @@ clean_content(struct index_tx *tx, struct index_node *node, const struct sync_ef
     if (index_content_of_node(tx, node->id, match_version, &find, err) != 0)
         return -1;
     if (!find.found)
-        return 0;
+        return landed_without_bytes(tx, node, effect, drop, err);
     if (record_version(tx, node, &find.row, &effect->have, err) != 0)
         return -1;
     if (node->kind == INDEX_FILE && node->content == find.row.id) {
@@ -429,6 +450,7 @@ apply_loser(struct view_change *change, struct err *err)
     struct view_loser loser = { .content = &pick.row,
                                 .reason = effect->have.present ? "conflict" : "deleted",
                                 .theirs = effect->have };
+    change->loser_kept = true;
     return view_keep_loser(change->service, tx, &node, &loser, err);
 }
 
@@ -484,11 +506,33 @@ make_parents(struct index_tx *tx, const struct index_volume *volume, const char 
 }
 
 /* The object at the key is `node`'s from now on. */
+/* A moved node that takes what it found at its new place leaves its own object behind: not needed when its bytes are kept
+ * as the loser's, else an object like any other. */
+static int
+leave_old_key(struct view_change *change, const struct index_node *node, struct err *err)
+{
+    struct index_key row;
+    struct err missing = ERR_INIT;
+    if (node->key[0] == '\0' || strcmp(node->key, change->key) == 0)
+        return 0;
+    if (change->loser_kept || node->kind != INDEX_FILE)
+        return key_discard(change->tx, node->volume, node->key, err);
+    if (index_key_get(change->tx, node->key, &row, &missing) != 0)
+        return not_found_is_fine(&missing, err);
+    row.owner = 0;
+    row.discard = false;
+    if (index_key_put(change->tx, &row, err) != 0)
+        return -1;
+    return key_want_sync(change->tx, node->volume, node->key, 0, err);
+}
+
 static int
 own_foreign(struct view_change *change, struct index_node *node, enum volume_event_kind event,
             struct err *err)
 {
     struct sync_have owned = change->effect->have;
+    if (leave_old_key(change, node, err) != 0)
+        return -1;
     fill_foreign(node, change->key, &owned, change->attrs);
     owned.owner = node->id;
     owned.discard = false;
