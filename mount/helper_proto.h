@@ -40,7 +40,7 @@ enum helper_flags {
     HELPER_READ_ONLY = 2,
     HELPER_DETACH = 4,
     HELPER_KEEP_GUARD = 8,
-    HELPER_IS_GONE = 32,      /* replies only */
+    HELPER_IS_GONE = 32, /* replies only */
 };
 
 struct helper_request {

@@ -37,7 +37,8 @@ struct mount_service_args {
 };
 
 /* Registers its watch, so: before volume_service_start(). Nothing is mounted yet. */
-struct mount_service *mount_service_open(const struct mount_service_args *args, struct err *err) MUST_CHECK;
+struct mount_service *mount_service_open(const struct mount_service_args *args,
+                                         struct err *err) MUST_CHECK;
 /* After volume_service_start(): mounts what was mounted without an expiry when the last daemon ended, and clears dead
  * mounts of the others. One that cannot come back is logged, kept as failed in mount_each(), and is no error. */
 int mount_service_restore(struct mount_service *service, struct err *err) MUST_CHECK;
@@ -53,13 +54,14 @@ const char *mount_state_name(enum mount_state state);
 
 struct mount_args {
     int64_t volume;
-    const char *folder;  /* inside the volume, normal form; NULL or "": all of it */
-    const char *path;    /* absolute; an existing empty directory. NULL: default_parent/N, N the first free from 1 */
-    bool private_path;   /* with `path` NULL: STATE/mnt/ID, for `run` */
-    bool read_only;      /* INV-14: of the connection; also when the volume is read-only */
-    bool transient;      /* never restored by a later daemon (`run`) */
-    const char *run;     /* NULL: none */
-    int64_t lease_ns;    /* 0: until unmounted */
+    const char *folder; /* inside the volume, normal form; NULL or "": all of it */
+    const char *
+        path; /* absolute; an existing empty directory. NULL: default_parent/N, N the first free from 1 */
+    bool private_path; /* with `path` NULL: STATE/mnt/ID, for `run` */
+    bool read_only;    /* INV-14: of the connection; also when the volume is read-only */
+    bool transient;    /* never restored by a later daemon (`run`) */
+    const char *run;   /* NULL: none */
+    int64_t lease_ns;  /* 0: until unmounted */
 };
 
 struct mount_info {
@@ -72,10 +74,10 @@ struct mount_info {
     bool read_only;
     enum mount_state state;
     int64_t lease_ns;
-    int64_t expires_ns; /* wall, 0: never */
-    uint32_t dev_minor; /* also the number in /sys/fs/fuse/connections */
-    uint64_t requests;  /* answered so far */
-    uint64_t parked;    /* waiting now */
+    int64_t expires_ns;        /* wall, 0: never */
+    uint32_t dev_minor;        /* also the number in /sys/fs/fuse/connections */
+    uint64_t requests;         /* answered so far */
+    uint64_t parked;           /* waiting now */
     char error[LIMIT_ERR_MSG]; /* of a failed one */
 };
 typedef int mount_info_fn(void *arg, const struct mount_info *info, struct err *err);
@@ -96,8 +98,10 @@ int mount_remove(struct mount_service *service, int64_t id, const struct mount_r
                  struct volume_barrier *barrier, struct err *err) MUST_CHECK;
 
 /* In order of id. The callback runs without locks on copies. */
-int mount_each(struct mount_service *service, mount_info_fn *fn, void *arg, struct err *err) MUST_CHECK;
-int mount_find(struct mount_service *service, int64_t id, struct mount_info *out, struct err *err) MUST_CHECK;
+int mount_each(struct mount_service *service, mount_info_fn *fn, void *arg,
+               struct err *err) MUST_CHECK;
+int mount_find(struct mount_service *service, int64_t id, struct mount_info *out,
+               struct err *err) MUST_CHECK;
 int mount_find_by_path(struct mount_service *service, const char *path, struct mount_info *out,
                        struct err *err) MUST_CHECK;
 /* A new end `lease_ns` from now; 0 takes the lease off. */

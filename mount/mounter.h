@@ -26,8 +26,8 @@ struct mounter_mount {
     const char *source;
 };
 /* `*fuse` is the caller's. */
-int mounter_mount(struct mounter *mounter, const struct mounter_mount *args, int *fuse, uint32_t *minor,
-                  struct err *err) MUST_CHECK;
+int mounter_mount(struct mounter *mounter, const struct mounter_mount *args, int *fuse,
+                  uint32_t *minor, struct err *err) MUST_CHECK;
 /* `flags`: HELPER_DETACH, HELPER_KEEP_GUARD. ERR_BUSY. */
 int mounter_umount(struct mounter *mounter, int64_t id, uint32_t flags, struct err *err) MUST_CHECK;
 int mounter_abort(struct mounter *mounter, int64_t id, struct err *err) MUST_CHECK;

@@ -17,7 +17,8 @@ struct notifier;
 /* Answers referenced sessions of a volume, at most `max`. */
 typedef size_t notify_sessions_fn(void *arg, int64_t volume, struct session **out, size_t max);
 
-struct notifier *notifier_new(notify_sessions_fn *sessions, void *arg, size_t max_queued, struct err *err) MUST_CHECK;
+struct notifier *notifier_new(notify_sessions_fn *sessions, void *arg, size_t max_queued,
+                              struct err *err) MUST_CHECK;
 void notifier_free(struct notifier *notifier); /* stops the thread; NULL is fine */
 /* A volume_event_fn; `arg` is the notifier. Never blocks. */
 void notifier_event(void *arg, const struct volume_event *event);

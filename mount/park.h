@@ -39,13 +39,15 @@ struct park_call {
     struct park_call *prev, *next; /* by deadline */
 };
 
-struct park *park_new(unsigned meta_threads, unsigned store_threads, unsigned max_parked, struct err *err) MUST_CHECK;
+struct park *park_new(unsigned meta_threads, unsigned store_threads, unsigned max_parked,
+                      struct err *err) MUST_CHECK;
 /* Waits for every call, then ends the threads. NULL is fine. */
 void park_free(struct park *park);
 
 /* Takes a slot for `call` (and owns it from now on); nothing runs yet. `key` is what park_interrupt() compares. ERR_AGAIN when
  * the table is full: the call stays the caller's. */
-int park_enter(struct park *park, struct park_call *call, const void *key, struct err *err) MUST_CHECK;
+int park_enter(struct park *park, struct park_call *call, const void *key,
+               struct err *err) MUST_CHECK;
 /* After park_enter(), once. A pool that cannot take it answers ERR_NOMEM through give_up. */
 void park_start(struct park_call *call, enum park_pool pool);
 /* True for the first caller only: it must answer now. */

@@ -30,7 +30,8 @@ struct mount_service {
     struct park *park;
     struct notifier *notifier;
     struct watch *watch;
-    pthread_mutex_t mutex; /* entries and their fields; taken before a session's mutex, never held over a blocking call */
+    pthread_mutex_t
+        mutex; /* entries and their fields; taken before a session's mutex, never held over a blocking call */
     pthread_cond_t changed;
     struct entry *entries;
     pthread_t keeper;
@@ -64,6 +65,25 @@ struct record_list {
 };
 /* All rows; the caller frees `rows`. */
 int record_load(struct mount_service *service, struct record_list *out, struct err *err) MUST_CHECK;
-int record_find_volume(struct volume_service *volumes, int64_t id, struct volume_info *out, struct err *err) MUST_CHECK;
+int record_find_volume(struct volume_service *volumes, int64_t id, struct volume_info *out,
+                       struct err *err) MUST_CHECK;
+
+/* mount.c: the table, for the other files of the service. */
+void mount_insert_locked(struct mount_service *service, struct entry *entry);
+/* Takes the entry out and frees it. */
+void mount_drop(struct entry *entry);
+void mount_set_state(struct entry *entry, enum mount_state state, bool busy);
+/* The right to change a mount, or NULL: ERR_NOT_FOUND, ERR_BUSY. Given back by mount_set_state() or mount_drop(). */
+struct entry *mount_take(struct mount_service *service, int64_t id, struct err *err);
+/* From a row and a table entry to an active mount. */
+int mount_bring_up(struct entry *entry, const struct volume_info *volume, enum attach_where where,
+                   struct err *err) MUST_CHECK;
+/* After the unmount: ends the connection, deletes the row, drops the entry. */
+void mount_take_down(struct entry *entry, bool forced);
+
+/* keeper.c; the argument is the service, the result NULL. */
+void *keeper_main(void *arg);
+
+#define DEFAULT_DEADLINE_NS (30 * NS_PER_S)
 
 #endif

@@ -15,17 +15,17 @@ struct session;
 
 struct session_args {
     struct volume_service *volumes;
-    struct park *park;      /* shared by all mounts */
-    int64_t id;             /* connection number = mount id */
+    struct park *park; /* shared by all mounts */
+    int64_t id;        /* connection number = mount id */
     int64_t volume;
-    int64_t root;           /* the mounted folder's node */
-    int64_t volume_root;    /* the volume's root node: there `.holdfast` is reserved */
+    int64_t root;        /* the mounted folder's node */
+    int64_t volume_root; /* the volume's root node: there `.holdfast` is reserved */
     const char *volume_name;
-    const char *prefix;     /* of keys, for user.holdfast.key */
+    const char *prefix; /* of keys, for user.holdfast.key */
     const char *run;
     bool read_only;
     unsigned threads;
-    int64_t deadline_ns;    /* time that a request may take */
+    int64_t deadline_ns; /* time that a request may take */
     /* The kernel ended the connection (unmounted or aborted); called once by a loop thread without locks. */
     void (*ended)(void *arg);
     void *ended_arg;

@@ -10,7 +10,8 @@
 #include "mount/ino.h"
 #include "mount/session.h"
 
-#define TIMEOUT_SECONDS 1.0 /* of entries and attributes; changes of others are told at once besides */
+#define TIMEOUT_SECONDS \
+    1.0 /* of entries and attributes; changes of others are told at once besides */
 #define MAX_WRITE (1u << 20)
 #define MAX_THREADS 16u
 
@@ -108,9 +109,10 @@ int call_reply_data(struct call *call, const void *data, size_t len);
 int call_reply_ok(struct call *call);
 void call_reply_errno(struct call *call, int error);
 
-void call_fill_stat(const struct session *session, const struct volume_attr *attr, struct stat *out);
+void call_fill_stat(const struct session *session, const struct volume_attr *attr,
+                    struct stat *out);
 void call_fill_entry(const struct session *session, const struct volume_attr *attr,
-                        struct fuse_entry_param *out);
+                     struct fuse_entry_param *out);
 static inline struct session *
 session_of(fuse_req_t req)
 {

@@ -41,7 +41,8 @@ void helper_target_release(struct target *target);
 /* Opens the directory of `path` and its parent. `wanted` >= 0: must be the same directory. */
 int helper_target_open(struct target *target, const char *path, int wanted, const char **what);
 /* Makes `path`, a number directly under `parent`, mode 000. */
-int helper_target_create(struct target *target, const char *path, const char *parent, const char **what);
+int helper_target_create(struct target *target, const char *path, const char *parent,
+                         const char **what);
 /* Empty, and no mount but our guard. */
 int helper_target_check(struct target *target, const char **what);
 /* Binds the directory read-only on itself. A failure is no error: mode 000 may still hold. */
@@ -53,11 +54,13 @@ void helper_target_clear(struct target *target);
 uint32_t helper_target_minor(const struct target *target);
 /* Detaches a mount of ours (type fuse, source "holdfast:...") from the top, then a guard, then removes a directory that
  * helper_target_create() has made. */
-int helper_target_clear_dead(struct target *target, const char *path, const char *parent, const char **what);
+int helper_target_clear_dead(struct target *target, const char *path, const char *parent,
+                             const char **what);
 
 /* connection.c */
 /* Makes the superblock and moves it onto the target. */
-int helper_connection_mount(struct connection *connection, const struct helper_request *request, const char **what);
+int helper_connection_mount(struct connection *connection, const struct helper_request *request,
+                            const char **what);
 bool helper_connection_gone(const struct connection *connection);
 int helper_connection_abort(const struct connection *connection);
 /* Opens the control file system of FUSE without showing it anywhere; before helper_confine(). */
