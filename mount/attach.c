@@ -82,8 +82,9 @@ attach_clear(struct mount_service *service, const char *path)
     if (service->mounter) {
         if (mounter_clear(service->mounter, path, &err) < 0 && err.code != ERR_NOT_FOUND)
             log_debug(mount, "nothing cleared path=%s error=\"%s\"", path, err.msg);
-    } else {
-        (void)umount2(path, UMOUNT_NOFOLLOW | MNT_DETACH);
+    } else if (umount2(path, UMOUNT_NOFOLLOW | MNT_DETACH) < 0 && errno == EPERM &&
+               session_fusermount(path, true, &err) < 0) {
+        log_debug(mount, "nothing cleared path=%s error=\"%s\"", path, err.msg);
     }
 }
 
@@ -98,6 +99,8 @@ check_path(struct entry *entry, const char *path, struct err *err)
     if (done < 0 && err->sys == ENOTCONN) {
         log_info(mount, "clearing a dead mount path=%s", path);
         attach_clear(entry->service, path);
+        if (entry->own_path && !entry->service->mounter)
+            (void)chmod(path, 0700); /* what lay beneath it was closed */
         done = probe_stat(path, PROBE_NS, &st, err);
     }
     if (done < 0 && err->code == ERR_NOT_FOUND)

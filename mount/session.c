@@ -301,8 +301,8 @@ session_start_user(struct session *session, const char *path, struct err *err)
     return -1; /* destroy() unmounts */
 }
 
-static int
-run_fusermount(const char *path, bool detach, struct err *err)
+int
+session_fusermount(const char *path, bool detach, struct err *err)
 {
     pid_t pid;
     int status;
@@ -327,7 +327,7 @@ session_unmount_user(struct session *session, bool detach, struct err *err)
     if (session_ended(session))
         return 0;
     if (geteuid() != 0)
-        return run_fusermount(session->path, detach, err);
+        return session_fusermount(session->path, detach, err);
     if (umount2(session->path, UMOUNT_NOFOLLOW | (detach ? MNT_DETACH : 0)) < 0)
         return err_sys(err, errno, "unmount '%s'", session->path);
     return 0;

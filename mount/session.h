@@ -41,6 +41,8 @@ int session_unmount_user(struct session *session, bool detach, struct err *err) 
 /* Waits for the end of the connection, at most until `deadline_ns` (mono). */
 bool session_wait_end(struct session *session, int64_t deadline_ns);
 bool session_ended(struct session *session);
+/* fusermount3 -u, for a mount of this user's earlier life. */
+int session_fusermount(const char *path, bool detach, struct err *err) MUST_CHECK;
 /* After the end: closes what programs had open. A request that is still running keeps its file until it is done. */
 void session_close_files(struct session *session);
 struct session *session_ref(struct session *session);
