@@ -35,7 +35,8 @@ struct cache_limits {
  * Called without a lock; may not call back into the cache but for cache_pinned(). */
 typedef bool cache_evict_fn(void *arg, int64_t number);
 
-struct cache *cache_open(const char *state_dir, const struct cache_limits *limits, struct err *err) MUST_CHECK;
+struct cache *cache_open(const char *state_dir, const struct cache_limits *limits,
+                         struct err *err) MUST_CHECK;
 void cache_close(struct cache *cache);
 void cache_on_evict(struct cache *cache, cache_evict_fn *fn, void *arg);
 
@@ -44,60 +45,68 @@ struct cache_meta {
     char volume[LIMIT_VOLUME_NAME + 1];
     char path[LIMIT_PATH + 1];
     char node[ULID_SIZE];
-    char version[ULID_SIZE];      /* "" while LIVE */
+    char version[ULID_SIZE]; /* "" while LIVE */
     char base_version[ULID_SIZE];
     char base_etag[LIMIT_ETAG];
-    char sha256[SHA256_HEX];      /* once frozen and hashed */
+    char sha256[SHA256_HEX]; /* once frozen and hashed */
     char run[64];
     char actor[64];
     uint32_t mode, uid, gid;
     int64_t mtime_ns;
-    uint64_t size;                /* once frozen */
+    uint64_t size; /* once frozen */
     bool live;
 };
 
 /* A new empty content file; its number comes from the index and must be unused. `meta` is written first (may be NULL for
  * CLEAN files). The file is counted as pinned when `staged`. */
-struct cache_file *cache_create(struct cache *cache, int64_t number, const struct cache_meta *meta, bool staged,
-                                struct err *err) MUST_CHECK;
+struct cache_file *cache_create(struct cache *cache, int64_t number, const struct cache_meta *meta,
+                                bool staged, struct err *err) MUST_CHECK;
 /* Opens an existing one; shared and counted: the same object for all callers until the last cache_put(). ERR_NOT_FOUND. */
 struct cache_file *cache_get(struct cache *cache, int64_t number, struct err *err) MUST_CHECK;
 struct cache_file *cache_ref(struct cache_file *file);
 void cache_put(struct cache_file *file);
 int64_t cache_file_number(const struct cache_file *file);
 int cache_file_fd(const struct cache_file *file); /* stays the cache's; read-write */
-int cache_file_size(struct cache_file *file, uint64_t *size, struct err *err) MUST_CHECK; /* of the file on disk */
+int cache_file_size(struct cache_file *file, uint64_t *size,
+                    struct err *err) MUST_CHECK; /* of the file on disk */
 
 /* Reading: short only at end of file. The caller makes sure that the blocks are present. */
-ssize_t cache_file_read(struct cache_file *file, void *out, size_t len, uint64_t off, struct err *err) MUST_CHECK;
+ssize_t cache_file_read(struct cache_file *file, void *out, size_t len, uint64_t off,
+                        struct err *err) MUST_CHECK;
 /* Writing to a LIVE file: takes space first (ERR_NO_SPACE, ERR_QUOTA are told before a byte is accepted). */
-int cache_file_write(struct cache_file *file, const void *data, size_t len, uint64_t off, struct err *err) MUST_CHECK;
+int cache_file_write(struct cache_file *file, const void *data, size_t len, uint64_t off,
+                     struct err *err) MUST_CHECK;
 int cache_file_truncate(struct cache_file *file, uint64_t size, struct err *err) MUST_CHECK;
-int cache_file_allocate(struct cache_file *file, int mode, uint64_t off, uint64_t len, struct err *err) MUST_CHECK;
+int cache_file_allocate(struct cache_file *file, int mode, uint64_t off, uint64_t len,
+                        struct err *err) MUST_CHECK;
 /* Copies all bytes of `from` (reflink where possible). */
 int cache_file_copy(struct cache_file *to, struct cache_file *from, struct err *err) MUST_CHECK;
 /* Level two of kept: fdatasync of the file and its meta, fsync of the directories on the way the first time. A failed
  * sync is never reported as a success later: the file stays marked and every further call fails (INV-2). */
 int cache_file_sync(struct cache_file *file, struct err *err) MUST_CHECK;
-int cache_file_hash(struct cache_file *file, uint64_t size, uint8_t sha256[SHA256_SIZE], uint8_t md5[MD5_SIZE],
+int cache_file_hash(struct cache_file *file, uint64_t size, uint8_t sha256[SHA256_SIZE],
+                    uint8_t md5[MD5_SIZE], struct err *err) MUST_CHECK;
+int cache_meta_write(struct cache_file *file, const struct cache_meta *meta,
+                     struct err *err) MUST_CHECK;
+int cache_meta_read(struct cache *cache, int64_t number, struct cache_meta *out,
                     struct err *err) MUST_CHECK;
-int cache_meta_write(struct cache_file *file, const struct cache_meta *meta, struct err *err) MUST_CHECK;
-int cache_meta_read(struct cache *cache, int64_t number, struct cache_meta *out, struct err *err) MUST_CHECK;
 
 /* Partly present files. cache_map_begin() makes a sparse file of `size` with every block missing; without a map a file is
  * complete. Blocks are CACHE_BLOCK_SIZE (the last one shorter). A map belongs to one boot (`boot_id` in it); from another boot
  * it counts as all missing unless cache_map_seal() fdatasynced data and map. */
 int cache_map_begin(struct cache_file *file, uint64_t size, struct err *err) MUST_CHECK;
 /* The first missing run of blocks touching [off, off+len), as a byte range clipped to the file; false when all are there. */
-bool cache_map_missing(struct cache_file *file, uint64_t off, uint64_t len, uint64_t *miss_off, uint64_t *miss_len);
+bool cache_map_missing(struct cache_file *file, uint64_t off, uint64_t len, uint64_t *miss_off,
+                       uint64_t *miss_len);
 /* Puts bytes of whole blocks (or up to the end of file) in place, then marks them; takes space. */
-int cache_map_fill(struct cache_file *file, uint64_t off, const void *data, size_t len, struct err *err) MUST_CHECK;
+int cache_map_fill(struct cache_file *file, uint64_t off, const void *data, size_t len,
+                   struct err *err) MUST_CHECK;
 bool cache_complete(struct cache_file *file);
 /* fdatasyncs the data, then the map with the blocks that were there before: these count in any boot from now on. */
 int cache_map_seal(struct cache_file *file, struct err *err) MUST_CHECK;
 
 /* Space and life. */
-void cache_pin(struct cache *cache, int64_t number);   /* staged: never evicted */
+void cache_pin(struct cache *cache, int64_t number); /* staged: never evicted */
 void cache_unpin(struct cache *cache, int64_t number);
 bool cache_pinned(struct cache *cache, int64_t number);
 void cache_touch(struct cache *cache, int64_t number); /* used now */
@@ -110,11 +119,13 @@ struct cache_usage {
     bool reserve_freed;
 };
 void cache_usage(struct cache *cache, struct cache_usage *out);
-void cache_reserve_free(struct cache *cache);                          /* gives the reserve's space back to the disk */
-int cache_reserve_restore(struct cache *cache, struct err *err) MUST_CHECK; /* when there is room again */
+void cache_reserve_free(struct cache *cache); /* gives the reserve's space back to the disk */
+int cache_reserve_restore(struct cache *cache,
+                          struct err *err) MUST_CHECK; /* when there is room again */
 
 /* Every content file on disk, for start-up and rebuild. */
-typedef int cache_scan_fn(void *arg, int64_t number, uint64_t disk_bytes, bool has_meta, bool has_map, struct err *err);
+typedef int cache_scan_fn(void *arg, int64_t number, uint64_t disk_bytes, bool has_meta,
+                          bool has_map, struct err *err);
 int cache_scan(struct cache *cache, cache_scan_fn *fn, void *arg, struct err *err) MUST_CHECK;
 /* Moves a content file without a row to STATE/lost/ (kept 7 days; older ones there are removed at open). */
 int cache_lose(struct cache *cache, int64_t number, struct err *err) MUST_CHECK;

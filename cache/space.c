@@ -27,24 +27,30 @@ free_bytes(struct cache *cache, uint64_t *out, struct err *err)
     return 0;
 }
 
-/* What stands in the way of `bytes` more; the low mark is the aim of eviction. */
+/* What stands in the way of `bytes` more. */
 struct lack {
     bool limit, floor;
 };
+/* The high mark is what must hold, the low one the aim of eviction; PROMISE takes the bytes when nothing is lacking, in one
+ * step with the test. */
+enum mark { HIGH, LOW, PROMISE };
 
 static int
-measure(struct cache *cache, uint64_t bytes, bool low, struct lack *out, struct err *err)
+measure(struct cache *cache, uint64_t bytes, enum mark mark, struct lack *out, struct err *err)
 {
     uint64_t disk = 0;
-    uint64_t max = cache->limits.max_bytes - (low ? cache->limits.max_bytes / 10 : 0);
-    uint64_t floor = cache->limits.floor_bytes + (low ? cache->limits.floor_bytes / 10 : 0);
+    uint64_t max = cache->limits.max_bytes - (mark == LOW ? cache->limits.max_bytes / 10 : 0);
+    uint64_t floor = cache->limits.floor_bytes + (mark == LOW ? cache->limits.floor_bytes / 10 : 0);
     if (free_bytes(cache, &disk, err) != 0)
         return -1;
     pthread_mutex_lock(&cache->lock);
     uint64_t used = cache->bytes + cache->promised;
-    pthread_mutex_unlock(&cache->lock);
+    uint64_t kept = floor + cache->promised;
     out->limit = bytes > 0 && (used > max || bytes > max - used);
-    out->floor = bytes > 0 && (disk < floor || bytes > disk - floor);
+    out->floor = bytes > 0 && (disk < kept || bytes > disk - kept);
+    if (mark == PROMISE && !out->limit && !out->floor)
+        cache->promised += bytes;
+    pthread_mutex_unlock(&cache->lock);
     return 0;
 }
 
@@ -83,7 +89,7 @@ evict(struct cache *cache, uint64_t bytes, struct err *err)
     uint64_t pass = ++cache->pass;
     pthread_mutex_unlock(&cache->lock);
     for (;;) {
-        if (measure(cache, bytes, true, &lack, err) != 0)
+        if (measure(cache, bytes, LOW, &lack, err) != 0)
             return -1;
         int64_t number = lack.limit || lack.floor ? pick(cache, pass) : 0;
         if (number == 0)
@@ -99,15 +105,15 @@ evict(struct cache *cache, uint64_t bytes, struct err *err)
     return 0;
 }
 
-int
-cache_space_take(struct cache *cache, uint64_t bytes, struct err *err)
+static int
+make_room(struct cache *cache, uint64_t bytes, enum mark mark, struct err *err)
 {
     struct lack lack;
-    if (measure(cache, bytes, false, &lack, err) != 0)
+    if (measure(cache, bytes, mark, &lack, err) != 0)
         return -1;
     if (!lack.limit && !lack.floor)
         return 0;
-    if (evict(cache, bytes, err) != 0 || measure(cache, bytes, false, &lack, err) != 0)
+    if (evict(cache, bytes, err) != 0 || measure(cache, bytes, mark, &lack, err) != 0)
         return -1;
     if (lack.floor)
         return err_set(err, ERR_NO_SPACE,
@@ -124,14 +130,15 @@ cache_space_take(struct cache *cache, uint64_t bytes, struct err *err)
 }
 
 int
+cache_space_take(struct cache *cache, uint64_t bytes, struct err *err)
+{
+    return make_room(cache, bytes, HIGH, err);
+}
+
+int
 cache_space_promise(struct cache *cache, uint64_t bytes, struct err *err)
 {
-    if (cache_space_take(cache, bytes, err) != 0)
-        return -1;
-    pthread_mutex_lock(&cache->lock);
-    cache->promised += bytes;
-    pthread_mutex_unlock(&cache->lock);
-    return 0;
+    return make_room(cache, bytes, PROMISE, err);
 }
 
 void
