@@ -10,10 +10,11 @@
 #include "cache/cache.h"
 
 /*
- * What the files of the cache share. Locks in taking order; under them at most opens, stats and unlinks:
- *   cache->lock     the table, the LRU list, the counts, references
- *   file->map_lock  the map of one file (its own I/O is of a few bytes; loading it is the first user's)
- *   cache->reserve_lock
+ * What the files of the cache share. Locks in taking order; under them at most opens, stats and unlinks, and the few bytes of a
+ * map or a meta:
+ *   file->map_lock, file->meta_lock   one file's map, one file's meta (never both)
+ *   cache->lock                       the table, the LRU list, the counts, references
+ *   cache->reserve_lock               the reserve (never with another)
  */
 
 /* A content file on disk, or one that is removed and still open. */
