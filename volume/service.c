@@ -103,7 +103,7 @@ open_state(struct volume_service *service, const char *dir, struct err *err)
 
 struct meta_call {
     struct volume_service *service;
-    char store_id[64], gateway_id[64], boot_id[64], clean[8], caps[256];
+    char store_id[64], gateway_id[64], boot_id[64], clean[8], caps[256], listed_since[32];
     bool fresh;
 };
 
@@ -129,7 +129,8 @@ load_meta_tx(struct index_tx *tx, void *arg, struct err *err)
         get_meta(tx, "gateway-id", call->gateway_id, sizeof(call->gateway_id), err) != 0 ||
         get_meta(tx, "boot-id", call->boot_id, sizeof(call->boot_id), err) != 0 ||
         get_meta(tx, "clean", call->clean, sizeof(call->clean), err) != 0 ||
-        get_meta(tx, "caps", call->caps, sizeof(call->caps), err) != 0)
+        get_meta(tx, "caps", call->caps, sizeof(call->caps), err) != 0 ||
+        get_meta(tx, "listed-since", call->listed_since, sizeof(call->listed_since), err) != 0)
         return -1;
     if (call->gateway_id[0] == '\0') {
         if (ulid_new(service->gateway_id, err) != 0 ||
@@ -141,9 +142,32 @@ load_meta_tx(struct index_tx *tx, void *arg, struct err *err)
     }
     service->same_boot =
         strcmp(call->boot_id, service->boot_id) == 0 || strcmp(call->clean, "1") == 0;
+    /* After a power cut the index may be behind the bucket: what was listed before is listed anew. */
+    if (!service->same_boot) {
+        (void)snprintf(call->listed_since, sizeof(call->listed_since), "%lld",
+                       (long long)clock_wall_ns());
+        if (index_meta_set(tx, "listed-since", call->listed_since, err) != 0)
+            return -1;
+    }
+    if (!parse_i64(call->listed_since, &service->listed_since_ns))
+        service->listed_since_ns = 0;
+    return 0;
+}
+
+/* Only now: a start that dies while it recovers from a power cut is followed by one that still knows of it. */
+static int
+opened_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct volume_service *service = arg;
     if (index_meta_set(tx, "boot-id", service->boot_id, err) != 0)
         return -1;
     return index_meta_set(tx, "clean", "0", err);
+}
+
+bool
+service_listed(const struct volume_service *service, const struct index_node *dir)
+{
+    return dir->listed_ns > service->listed_since_ns;
 }
 
 /* ---- the store's identity ---- */
@@ -385,9 +409,9 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
         meet_store(service, args, &meta, err) != 0)
         return -1;
     if (lease_keeper_open(service, err) != 0 || sync_engine_open(service, err) != 0 ||
-        lister_open(service, err) != 0)
+        lister_open(service, err) != 0 || recover_state(service, err) != 0)
         return -1;
-    return recover_state(service, err);
+    return index_write(service->index, INDEX_FULL, opened_tx, service, err);
 }
 
 struct volume_service *

@@ -79,6 +79,7 @@ struct volume_service {
     char gateway_id[ULID_SIZE];
     char boot_id[SYS_BOOT_ID_SIZE];
     bool same_boot;
+    int64_t listed_since_ns; /* older listings of folders count as none */
     bool started;
     atomic_bool stopping;
     atomic_bool read_only; /* our own journal failed */
@@ -95,6 +96,8 @@ struct volume_service {
 int64_t service_deadline(const struct volume_ctx *ctx);
 /* Records that the store answered, or did not; makes the STORE event when that changes. */
 void service_store_seen(struct volume_service *service, const struct err *err);
+/* The bucket's side of a folder is known. */
+bool service_listed(const struct volume_service *service, const struct index_node *dir);
 int service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
                       const struct index_volume *volume, struct err *err) MUST_CHECK;
 

@@ -49,7 +49,7 @@ ensure_listed(struct volume_service *service, const struct volume_ctx *ctx, int6
         return -1;
     if (call.node.kind != INDEX_DIR)
         return err_set(err, ERR_NOT_DIR, "not a folder");
-    if (call.node.listed_ns == 0) {
+    if (!service_listed(service, &call.node)) {
         if (ctx->nowait)
             return err_set(err, ERR_AGAIN, "the folder has to be listed first");
         return bucket_list_dir(service, ctx, dir, err);
@@ -101,7 +101,8 @@ find_child(struct volume_service *service, const struct volume_ctx *ctx, struct 
             return -1;
         return index_read(service->index, read_child, call, err);
     }
-    if (call->dir.listed_ns != 0 && clock_wall_ns() - call->dir.listed_ns > service->list_ttl_ns)
+    if (service_listed(service, &call->dir) &&
+        clock_wall_ns() - call->dir.listed_ns > service->list_ttl_ns)
         bucket_refresh_dir(service, call->id);
     return 0;
 }

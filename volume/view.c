@@ -594,6 +594,25 @@ foreign_replace(struct view_change *change, struct err *err)
     return own_foreign(change, &node, VOLUME_EVENT_CHANGED, err);
 }
 
+/* A folder is there by its marker or by what lies in it: without both the bucket knows of none. */
+static int
+drop_bare_folders(struct view_change *change, int64_t id, struct err *err)
+{
+    struct index_node dir;
+    for (;;) {
+        bool children = false;
+        if (index_node_get(change->tx, id, &dir, err) != 0 ||
+            index_node_has_children(change->tx, id, &children, err) != 0)
+            return -1;
+        if (children || dir.parent == 0 || (dir.flags & INDEX_NODE_MARKER) != 0)
+            return 0;
+        id = dir.parent;
+        event_emit(change->service, VOLUME_EVENT_REMOVED, &dir, 0);
+        if (node_unname(change->service, change->tx, &dir, false, change->drop, err) != 0)
+            return -1;
+    }
+}
+
 static int
 foreign_gone(struct view_change *change, struct err *err)
 {
@@ -602,6 +621,7 @@ foreign_gone(struct view_change *change, struct err *err)
     bool children = false;
     if (index_node_get(tx, change->kv->node.id, &node, err) != 0)
         return -1;
+    int64_t parent = node.parent;
     if (node.kind == INDEX_DIR && index_node_has_children(tx, node.id, &children, err) != 0)
         return -1;
     if (children) {
@@ -610,7 +630,9 @@ foreign_gone(struct view_change *change, struct err *err)
         return index_node_update(tx, &node, err);
     }
     event_emit(change->service, VOLUME_EVENT_REMOVED, &node, 0);
-    return node_unname(change->service, tx, &node, false, change->drop, err);
+    if (node_unname(change->service, tx, &node, false, change->drop, err) != 0)
+        return -1;
+    return drop_bare_folders(change, parent, err);
 }
 
 static int
