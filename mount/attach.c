@@ -88,21 +88,29 @@ attach_clear(struct mount_service *service, const char *path)
     }
 }
 
-/* A mount that an earlier life has left answers ENOTCONN for ever. */
+/* A mount that an earlier life has left answers ENOTCONN for ever: true when it was one, and is cleared. */
+static bool
+clear_if_dead(struct entry *entry, const char *path)
+{
+    struct stat st;
+    struct err err = ERR_INIT;
+    if (probe_stat(path, PROBE_NS, &st, &err) == 0 || err.sys != ENOTCONN)
+        return false;
+    log_info(mount, "clearing a dead mount path=%s", path);
+    attach_clear(entry->service, path);
+    if (entry->own_path && !entry->service->mounter)
+        (void)chmod(path, 0700); /* what lay beneath it was closed */
+    return true;
+}
+
 static int
 check_path(struct entry *entry, const char *path, struct err *err)
 {
     struct stat st;
     if (path[0] != '/')
         return err_set(err, ERR_INVAL, "mountpoint '%s' is not an absolute path", path);
+    (void)clear_if_dead(entry, path);
     int done = probe_stat(path, PROBE_NS, &st, err);
-    if (done < 0 && err->sys == ENOTCONN) {
-        log_info(mount, "clearing a dead mount path=%s", path);
-        attach_clear(entry->service, path);
-        if (entry->own_path && !entry->service->mounter)
-            (void)chmod(path, 0700); /* what lay beneath it was closed */
-        done = probe_stat(path, PROBE_NS, &st, err);
-    }
     if (done < 0 && err->code == ERR_NOT_FOUND)
         return err_set(err, ERR_NOT_FOUND, "mountpoint '%s' does not exist: make it first", path);
     if (done < 0)
@@ -164,10 +172,12 @@ static int
 mount_at_number(struct entry *entry, int *fuse, struct err *err)
 {
     char path[LIMIT_PATH + 1];
-    if (entry->info.path[0] != '\0')
+    if (entry->info.path[0] != '\0') {
+        (void)clear_if_dead(entry, entry->info.path);
         return ask_mounter(entry, entry->info.path, -1, fuse, err) < 0
                    ? describe_failure(entry->info.path, err)
                    : 0;
+    }
     for (unsigned number = 1; number <= MAX_NUMBER; number++) {
         int len = snprintf(path, sizeof(path), "%s/%u", entry->service->default_parent, number);
         if (len < 0 || (size_t)len >= sizeof(path))

@@ -91,6 +91,18 @@ wanted "$ONE"
 gateway_start "$WORK/state" "file://$WORK/bucket"
 is_mounted "$ONE" || fail 'not mounted again after an orderly end'
 
+# ---- gateway and mounter killed together: dead mounts stay behind and are cleared by the next start ----
+MOUNTER=$(pgrep -P "$GATEWAY_PID" -f holdfast-mounter)
+check_status 0 "$HOLDFAST" mount v "$WORK/m"
+kill -KILL "$MOUNTER"
+gateway_kill
+if stat "$ONE/f" >/dev/null 2>&1; then fail 'a dead mount answers'; fi
+gateway_start "$WORK/state" "file://$WORK/bucket"
+check_eq 'served again at the default path' changed "$(cat "$ONE/f")"
+check_eq 'served again' changed "$(cat "$WORK/m/f")"
+check_eq 'mounts of ours at one path' 1 "$(findmnt -n -t fuse.holdfast -o TARGET | grep -c "^$WORK/m\$")"
+check_status 0 "$HOLDFAST" umount "$WORK/m"
+
 # ---- force ----
 (exec sleep 60) 0<"$ONE/f" &
 USER_PID=$!
