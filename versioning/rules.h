@@ -31,7 +31,7 @@
     X(RULE_ABA,            "6",         "no write restores an ETag that an unanswered request names as its condition") \
     X(RULE_LANDED,         "4, INV-10", "landed means version, size and md5 agree, never the id alone")                \
     X(RULE_BELIEVED,       "4",         "metadata counts only if size and md5 agree: other clients carry it along")    \
-    X(RULE_LEASE_WEAK,     "6, INV-3",  "without conditions writes are sent only under the volume's lease")            \
+    X(RULE_LEASE_WEAK,     "6, INV-3",  "where one kind of condition is ignored, every write is under the lease")            \
     X(RULE_LEASE_STOP,     "6",         "the holder stops at two thirds of the time to live")                          \
     X(RULE_LEASE_SENT,     "6",         "the holder counts from sending a renewal, not from its answer")               \
     X(RULE_LEASE_UNCHANGED, "6",        "a taker must see the record unchanged for time to live + deadline")           \

@@ -71,6 +71,14 @@ restores_late_condition(const struct sync_view *view)
 
 /* ---- decide ---- */
 
+/* A store that ignores one kind of condition has all its writes under the lease: a DELETE that is only checked would
+ * otherwise meet the conditional PUT of a gateway without it. */
+static bool
+needs_lease(const struct sync_rules *rules)
+{
+    return !rules->put_if_absent || !rules->put_if_match || !rules->delete_if_match;
+}
+
 /* Whether a write may be sent: with the condition, or checked under the lease. Fills the decision. */
 static void
 decide_write(const struct sync_view *view, enum sync_action action, bool honoured,
@@ -78,7 +86,7 @@ decide_write(const struct sync_view *view, enum sync_action action, bool honoure
 {
     out->checked = !honoured;
     out->action = action;
-    if (!honoured && !view->rules.lease_held && sync_rule_on(RULE_LEASE_WEAK))
+    if (needs_lease(&view->rules) && !view->rules.lease_held && sync_rule_on(RULE_LEASE_WEAK))
         out->action = SYNC_WAIT;
 }
 
@@ -171,6 +179,12 @@ is_our_base(const struct sync_view *view)
     return !sync_rule_on(RULE_FOREIGN);
 }
 
+static bool
+is_named(const struct sync_want *want)
+{
+    return want->md5[0] != '\0' && want->sha256[0] != '\0' && want->version[0] != '\0';
+}
+
 /* The node's synced bytes lay here and are not what lies here now: our own late request did it, or somebody else. */
 static void
 decide_clean_replaced(const struct sync_view *view, struct sync_decision *out)
@@ -182,18 +196,14 @@ decide_clean_replaced(const struct sync_view *view, struct sync_decision *out)
 
     if (have->present && !ours && same(have->etag, want->base_etag))
         out->action = SYNC_IDLE;
+    else if (ours && want->bytes_local && !is_named(want))
+        out->action = SYNC_HASH;
     else if (ours && want->bytes_local)
         decide_put(view, out);
     else if (want->writing)
         out->action = SYNC_WAIT;
     else
         decide_conflict(view, out);
-}
-
-static bool
-is_named(const struct sync_want *want)
-{
-    return want->md5[0] != '\0' && want->sha256[0] != '\0' && want->version[0] != '\0';
 }
 
 static void
@@ -374,6 +384,9 @@ judge_seen_put(const struct sync_view *view, const struct observed *seen, struct
     out->bits = SYNC_CLEAR_ATTEMPT;
     if (identity_landed(seen, put->version, put->size, put->md5)) {
         put_landed(put, seen->etag, out);
+        /* The same version sent twice, or over itself: this may be the other one, and ours comes yet. */
+        if (is_cond_state(put, seen) || late_put(view, seen) != NULL)
+            out->bits |= SYNC_LOOK_AGAIN;
         return;
     }
     out->bits |= SYNC_LOOK_AGAIN;

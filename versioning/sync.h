@@ -67,7 +67,7 @@ struct sync_attempt {
     char cond_etag[LIMIT_ETAG]; /* sent with If-Match, "" else */
 };
 
-/* What the store can do, and whether we may write. */
+/* What the store can do, and whether we may write: always where it honours all three, else only under the lease. */
 struct sync_rules {
     bool put_if_absent;
     bool put_if_match;

@@ -22,8 +22,8 @@ driver_upload_conflict(struct world *world, int g)
         conflict->content = NONE;
         struct place place = conflict->place;
         conflict->place.kind = PLACE_NONE;
-        commit(world, gateway, true);
         discard_place(world, gateway, &place, -(i + 1));
+        commit(world, gateway, true);
         return;
     }
 }

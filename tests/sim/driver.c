@@ -326,7 +326,7 @@ judge(struct world *world, struct gateway *gateway, int path, const struct sync_
     driver_apply(world, gateway, path, &effect, rec);
 }
 
-/* Where the store ignores the condition: the lease is still ours now, and the key is as expected now. */
+/* On a weak store the lease must still be ours now; where it ignores this condition, the key be as expected now. */
 static bool
 check_first(struct world *world, struct gateway *gateway, int path)
 {
@@ -340,7 +340,8 @@ check_first(struct world *world, struct gateway *gateway, int path)
         judge(world, gateway, path, &answer, 0);
         return false;
     }
-    if (fits || (attempt->op == SYNC_OP_DELETE && !sync_rule_on(RULE_DELETE_CHECK)))
+    if (fits || !gateway->workers[path].checked ||
+        (attempt->op == SYNC_OP_DELETE && !sync_rule_on(RULE_DELETE_CHECK)))
         return true;
     answer.result = SYNC_RESULT_SEEN;
     observed_from(world, at, &answer.seen);
@@ -358,7 +359,7 @@ driver_send(struct world *world, int g, int path)
     if (worker->stage != STAGE_BEGUN)
         return;
     worker->stage = STAGE_IDLE;
-    if (attempt->op == SYNC_OP_NONE || (worker->checked && !check_first(world, gateway, path)))
+    if (attempt->op == SYNC_OP_NONE || (world_weak(world) && !check_first(world, gateway, path)))
         return;
     struct request *request =
         net_send(world, g, attempt->op == SYNC_OP_PUT ? REQ_PUT : REQ_DELETE, path);
@@ -371,7 +372,11 @@ driver_send(struct world *world, int g, int path)
     request->version = attempt->version;
     request->node = attempt->node;
     request->free_of_conditions = worker->checked;
+    const struct node *node = node_at(&gateway->cur, path);
+    request->at_home = node != NULL && node->place.kind == PLACE_KEY && node->place.at == path;
     attempt->sent_at = world->now;
+    if (request->kind == REQ_PUT)
+        ledger_sent(world, request);
     worker->stage = STAGE_SENT;
     if (worker->checked)
         ledger_sent_blind(world, request);
@@ -407,6 +412,22 @@ same_place(const struct place *a, const struct place *b)
     return a->kind == b->kind && a->at == b->at && a->etag == b->etag;
 }
 
+/* Something else lies where the bytes were: when the row knows that already, they are lost. */
+static void
+fetch_refused(struct world *world, struct gateway *gateway, struct node *node)
+{
+    int key = node->place.at;
+    const struct keyrow *row = &gateway->cur.keys[key];
+
+    if (node->path != key && (!row->present || row->etag != node->place.etag)) {
+        place_lost(world, gateway, node->id, key);
+        commit(world, gateway, false);
+        return;
+    }
+    touch(world, gateway, key);
+    gateway->cur.intents[key].look_at = world->now;
+}
+
 static void
 answer_fetch(struct world *world, struct gateway *gateway, const struct request *request,
              enum sync_result result)
@@ -419,10 +440,11 @@ answer_fetch(struct world *world, struct gateway *gateway, const struct request 
     if (!same_place(&node->place, &request->from) || node->frozen >= 0 || node->live >= 0)
         return;
     if (result == SYNC_RESULT_REFUSED) {
-        if (node->place.kind == PLACE_PARK)
+        if (node->place.kind == PLACE_PARK) {
             violate(world, "the parked bytes of a file are gone");
-        touch(world, gateway, node->place.at);
-        gateway->cur.intents[node->place.at].look_at = world->now;
+            return;
+        }
+        fetch_refused(world, gateway, node);
     }
     if (result != SYNC_RESULT_DONE)
         return;

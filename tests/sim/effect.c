@@ -52,7 +52,7 @@ name_content(struct world *world, struct gateway *gateway, int at)
 }
 
 /* Somebody replaced or deleted what a moved node left at its old key. */
-static void
+void
 place_lost(struct world *world, struct gateway *gateway, int64_t owner, int path)
 {
     struct node *node = node_get(&gateway->cur, owner);
@@ -85,7 +85,8 @@ set_have(struct world *world, struct gateway *gateway, int path, const struct sy
         row->owner = have->owner;
         row->discard = have->discard;
         row->rec = seen_rec;
-        ledger_told(world, (int)(gateway - world->gateways), path, seen_rec);
+        if (have->discard)
+            ledger_known(world, (int)(gateway - world->gateways), path, seen_rec);
     }
     row->seq = ++gateway->cur.seq;
     if (owner != 0 && owner != row->owner)
@@ -93,7 +94,7 @@ set_have(struct world *world, struct gateway *gateway, int path, const struct sy
 }
 
 static struct place
-synced(struct gateway *gateway, int path, const struct sync_effect *effect)
+synced(struct world *world, struct gateway *gateway, int path, const struct sync_effect *effect)
 {
     struct node *node = node_get(&gateway->cur, effect->node);
     struct keyrow *row = &gateway->cur.keys[path];
@@ -102,6 +103,7 @@ synced(struct gateway *gateway, int path, const struct sync_effect *effect)
     if (node == NULL || node->orphan != ORPHAN_NOT) {
         row->owner = 0;
         row->discard = row->present;
+        ledger_known(world, (int)(gateway - world->gateways), path, row->rec);
         return old;
     }
     if (node->place.kind != PLACE_KEY || node->place.at != path)
@@ -109,6 +111,8 @@ synced(struct gateway *gateway, int path, const struct sync_effect *effect)
     node->place = (struct place){ .kind = PLACE_KEY, .at = path, .etag = row->etag };
     node->base_version = number_of(effect->version);
     node->rec = node->base_version;
+    ledger_adopted(world, path, node->rec, row->rec);
+    ledger_told(world, (int)(gateway - world->gateways), path, row->rec);
     if (node->frozen >= 0 && gateway->cur.contents[node->frozen].version == node->base_version)
         gateway->cur.contents[node->frozen].state = CONTENT_CLEAN;
     return old;
@@ -159,6 +163,7 @@ take_theirs(struct world *world, struct gateway *gateway, int path,
     theirs->place = (struct place){ .kind = PLACE_KEY, .at = path, .etag = row->etag };
     theirs->base_version = row->version;
     theirs->rec = row->rec;
+    ledger_told(world, (int)(gateway - world->gateways), path, row->rec);
     row->owner = theirs->id;
     row->discard = false;
 }
@@ -180,7 +185,7 @@ driver_apply(struct world *world, struct gateway *gateway, int path,
     if ((effect->bits & SYNC_SET_HAVE) != 0)
         set_have(world, gateway, path, &effect->have, seen_rec);
     if ((effect->bits & SYNC_SYNCED) != 0)
-        old = synced(gateway, path, effect);
+        old = synced(world, gateway, path, effect);
     if ((effect->bits & SYNC_KEEP_LOSER) != 0)
         keep_loser(world, gateway, path, effect);
     if ((effect->bits & SYNC_TAKE_THEIRS) != 0)

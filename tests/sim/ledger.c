@@ -20,6 +20,7 @@ ledger_record(struct world *world, int writer, uint32_t value, uint32_t parent)
         .value = value,
         .parent = parent,
         .writer = writer,
+        .made_at = world->now,
         .boot = writer < GATEWAYS ? world->gateways[writer].boot : 0,
     };
     return ledger->count++;
@@ -55,14 +56,14 @@ ledger_gone_add(struct world *world, int g, int path, uint32_t rec)
 
 /* The user removes the name or moves it away, and knows what it showed. */
 void
-ledger_gone(struct world *world, int g, int path)
+ledger_gone(struct world *world, int g, const struct node *node)
 {
+    int path = node->path;
     const struct lfile *file = &world->ledger.files[g][path];
-    const struct node *node = node_at(&world->gateways[g].cur, path);
 
     if (file->exists)
         ledger_gone_add(world, g, path, file->acked);
-    if (node != NULL && node->place.kind != PLACE_NONE)
+    if (node->place.kind != PLACE_NONE)
         ledger_gone_add(world, g, path, node->rec); /* seen in a listing, not read */
 }
 
@@ -86,16 +87,23 @@ gone_has_value(const struct world *world, int g, int path, uint32_t value)
     return false;
 }
 
+/* A foreign version that was moved got an id of ours, or a client copied an object with its id: what it was before. */
+static uint32_t
+unnamed(const struct world *world, uint32_t rec)
+{
+    const struct record *records = world->ledger.records;
+    uint32_t parent = records[rec].parent;
+
+    return parent != 0 && records[parent].value == records[rec].value ? parent : rec;
+}
+
 /* Whether gateway `g` may replace `old` at the key by `rec` (0: delete it): only what its user had seen. */
 static bool
 may_replace(const struct world *world, int g, int path, uint32_t rec, const struct object *old)
 {
     const struct record *record = &world->ledger.records[old->rec];
-    uint32_t known = old->rec;
+    uint32_t known = unnamed(world, old->rec);
 
-    /* A foreign version that was moved got an id of ours, and is what it was. */
-    if (record->parent != 0 && record->value == world->ledger.records[record->parent].value)
-        known = record->parent;
     if (ledger_ancestor(world, known, rec) || is_gone(world, g, path, known))
         return true;
     if (old->writer == g)
@@ -104,8 +112,11 @@ may_replace(const struct world *world, int g, int path, uint32_t rec, const stru
 }
 
 static void
-destroy(struct record *record, int key, int writer)
+destroy(struct world *world, uint32_t rec, int key, int writer)
 {
+    struct record *record = &world->ledger.records[rec];
+
+    record->destroyed_at = world->now;
     record->destroyed_by[key] = (uint8_t)(record->destroyed_by[key] | 1u << writer);
 }
 
@@ -115,13 +126,13 @@ ledger_replaced(struct world *world, int writer, int key, const struct object *o
 {
     if (!old->present)
         return;
-    destroy(&world->ledger.records[old->rec], key, writer);
+    destroy(world, old->rec, key, writer);
     for (int g = 0; g < GATEWAYS; g++) {
         for (int i = 0; i < NODES; i++) {
             const struct node *node = &world->gateways[g].cur.nodes[i];
             if (node->id != 0 && node->place.kind == PLACE_KEY && node->place.at == key &&
                 node->place.etag == old->etag)
-                destroy(&world->ledger.records[node->rec], key, writer);
+                destroy(world, node->rec, key, writer);
         }
     }
 }
@@ -140,10 +151,52 @@ ledger_sent_blind(struct world *world, const struct request *request)
                 at->rec, path_names[request->key], request->gateway);
 }
 
+/* A look after the version was made proved that equal bytes lay there: what happened to those since, happened to it. */
+void
+ledger_adopted(struct world *world, int key, uint32_t rec, uint32_t equal)
+{
+    struct record *records = world->ledger.records;
+
+    if (records[rec].value == records[equal].value &&
+        records[equal].destroyed_at > records[rec].made_at)
+        records[rec].destroyed_by[key] |= records[equal].destroyed_by[key];
+}
+
+static bool
+was_sent(const struct world *world, int g, int key, uint32_t rec)
+{
+    const struct record *records = world->ledger.records;
+    uint32_t value = records[rec].value;
+
+    for (; rec != 0 && records[rec].value == value; rec = records[rec].parent) {
+        if ((records[rec].sent_by[key] & 1u << g) != 0)
+            return true;
+    }
+    return false;
+}
+
+void
+ledger_sent(struct world *world, const struct request *request)
+{
+    struct record *record = &world->ledger.records[request->version];
+
+    record->sent_by[request->key] |= (uint8_t)(1u << request->gateway);
+}
+
+/* A late version of its own, or a copy of it, taken for what it is: the gateway may replace or delete it. */
+void
+ledger_known(struct world *world, int g, int key, uint32_t rec)
+{
+    if (was_sent(world, g, key, rec))
+        ledger_gone_add(world, g, key, rec);
+}
+
+/* The gateway was told that its file lies at the key. */
 void
 ledger_told(struct world *world, int g, int key, uint32_t rec)
 {
     uint8_t *told = &world->ledger.records[rec].told[key];
+
     *told = (uint8_t)(*told | 1u << g);
 }
 
@@ -167,11 +220,11 @@ resurrects(const struct world *world, const struct request *request)
     int key = request->key;
     uint32_t deleted = world->bucket.deleted_rec[key];
 
-    return deleted != 0 &&
+    return deleted != 0 && request->sent_at >= world->bucket.deleted_at[key] &&
            (world->ledger.records[deleted].told[key] & 1u << request->gateway) != 0 &&
            world->bucket.deleted_by[key] != request->gateway &&
            ledger_ancestor(world, deleted, request->version) &&
-           !is_gone(world, request->gateway, key, deleted) &&
+           !is_gone(world, request->gateway, key, deleted) && request->at_home &&
            !may_be_own_delete(world, request->gateway, key);
 }
 
@@ -196,14 +249,15 @@ ledger_landed(struct world *world, const struct request *request, const struct o
      * from those that the user removed. */
     bool same_etag =
         world->md5_etags && old->present && old->writer != g && old->etag == request->cond_etag;
-    ledger_replaced(world, same_etag ? FOREIGN : g, request->key, old);
+    /* A request from before a power cut brings back a version that the cut had undone: history has what it replaces. */
+    bool undone = world->ledger.records[rec].boot < world->gateways[g].boot;
+    ledger_replaced(world, same_etag || undone ? FOREIGN : g, request->key, old);
     if (rec == 0)
         return;
     if (!old->present && resurrects(world, request))
         violate(world, "gateway %d resurrected %s, which somebody else had deleted", g,
                 path_names[request->key]);
     world->ledger.records[rec].landed = true;
-    world->ledger.records[rec].destroyed_by[request->key] = 0;
 }
 
 /* Whether the object is what gateway `g` put there since its machine last started: it must know it again. */
@@ -274,19 +328,26 @@ read_node(const struct world *world, const struct gateway *gateway, const struct
     return read_place(world, &node->place, value);
 }
 
-/* Kept as a conflict, or destroyed in the bucket by somebody else. */
 static bool
-excused(const struct world *world, int g, uint32_t rec)
+destroyed_by_others(const struct record *record, int g)
 {
-    const struct record *record = &world->ledger.records[rec];
-    const struct index *index = &world->gateways[g].cur;
-
-    if (record->kept)
-        return true;
     for (int p = 0; p < PATHS; p++) {
         if ((record->destroyed_by[p] & ~(1u << g)) != 0)
             return true;
     }
+    return false;
+}
+
+/* Kept as a conflict, or destroyed in the bucket by somebody else. */
+static bool
+excused(const struct world *world, int g, uint32_t rec)
+{
+    const struct record *records = world->ledger.records;
+    const struct index *index = &world->gateways[g].cur;
+
+    if (records[rec].kept || destroyed_by_others(&records[rec], g) ||
+        destroyed_by_others(&records[unnamed(world, rec)], g))
+        return true;
     for (int i = 0; i < CONTENTS; i++) {
         const struct content *content = &index->contents[i];
         if (content->used && content->state == CONTENT_LIVE &&
@@ -296,15 +357,13 @@ excused(const struct world *world, int g, uint32_t rec)
     return false;
 }
 
-/* After a power cut the index may not know yet that the version has landed. */
+/* A later version of the gateway's own landed, and its index does not know it (any more): the next look finds it. */
 static bool
 will_be_looked_at(const struct world *world, int g, int path, uint32_t rec)
 {
-    const struct intent *intent = &world->gateways[g].cur.intents[path];
     const struct object *at = &world->bucket.keys[path];
 
-    return intent->attempt.op != SYNC_OP_NONE && at->present &&
-           ledger_ancestor(world, rec, at->rec);
+    return at->present && at->writer == g && ledger_ancestor(world, rec, at->rec);
 }
 
 static void
@@ -346,6 +405,8 @@ check_shown(struct world *world, int g, int path, struct lfile *file, uint32_t r
                 path_names[path], rec);
         return;
     }
+    if (file->exists)
+        ledger_gone_add(world, g, path, file->acked);
     *file = (struct lfile){ .exists = true, .acked = rec };
 }
 
@@ -361,6 +422,8 @@ check_name(struct world *world, int g, int path)
         if (file->exists && !excused(world, g, file->acked))
             violate(world, "gateway %d: %s is gone; the user was told that record %u is kept", g,
                     path_names[path], file->acked);
+        if (file->exists)
+            ledger_gone_add(world, g, path, file->acked); /* the user sees that it is gone */
         file->exists = false;
     } else if (node->live >= 0) {
         check_open(world, g, path, node, file);
@@ -383,14 +446,15 @@ check_rows(struct world *world, int g)
         int claims = 0;
         for (int i = 0; i < NODES; i++) {
             const struct node *node = &gateway->cur.nodes[i];
-            claims += node->id != 0 && row->present && node->place.kind == PLACE_KEY &&
-                      node->place.at == p && node->place.etag == row->etag && row->owner != 0;
+            claims += node->id != 0 && row->present && row->owner != 0 &&
+                      node->place.kind == PLACE_KEY && node->place.at == p &&
+                      node->place.etag == row->etag;
             if (node->id != 0 && node->id == row->owner &&
                 (node->place.kind != PLACE_KEY || node->place.at != p))
                 violate(world, "gateway %d: the owner of %s has its bytes elsewhere", g,
                         path_names[p]);
         }
-        if (claims > 1)
+        if (claims > 1 && !world->md5_etags) /* an MD5 names equal bytes, not one object */
             violate(world, "gateway %d: two files own %s", g, path_names[p]);
     }
     for (int i = 0; i < CONFLICTS; i++) {
@@ -473,17 +537,30 @@ is_found(const struct world *world, int g, const struct lfile *file)
     return false;
 }
 
+static void
+forget_told(struct world *world, int g)
+{
+    for (uint32_t rec = 1; rec < world->ledger.count; rec++) {
+        for (int p = 0; p < PATHS; p++)
+            world->ledger.records[rec].told[p] &= (uint8_t) ~(1u << g);
+    }
+}
+
 void
 ledger_power_cut(struct world *world, int g)
 {
     struct gateway *gateway = &world->gateways[g];
     uint32_t rec, value;
 
+    forget_told(world, g);
+
     for (int p = 0; p < PATHS; p++) {
         struct lfile *file = &world->ledger.files[g][p];
         if (file->exists && file->lacked != 0 && !is_found(world, g, file))
-            violate(world, "gateway %d: after a power cut record %u of %s, fsynced, is nowhere", g,
-                    file->lacked, path_names[p]);
+            violate(world,
+                    "gateway %d: after a power cut record %u of %s, fsynced, is nowhere (acked %u, "
+                    "%d since)",
+                    g, file->lacked, path_names[p], file->acked, file->since_count);
     }
     for (int p = 0; p < PATHS; p++) {
         struct lfile *file = &world->ledger.files[g][p];

@@ -84,8 +84,8 @@ gateway_step(struct world *world, int g)
         driver_evict(world, g);
     else if (dice < 90)
         driver_list(world, g);
-    else if (!world->calm)
-        user_step(world, g);
+    else
+        work_somewhere(world, g);
 }
 
 static void
@@ -99,11 +99,11 @@ step(struct world *world)
         net_foreign(world);
     else if (!world->calm && dice < world->foreign_weight + world->crash_weight)
         world_chance(world, 600) ? gateway_kill(world, g) : gateway_power_cut(world, g);
-    else if (!world->calm && dice < world->foreign_weight + world->crash_weight + 2)
-        world->gateways[g].stalled_until = world->now + 20000 + (int64_t)world_pick(world, 120000);
+    else if (!world->calm && dice < world->foreign_weight + world->crash_weight + 3)
+        world->gateways[g].stalled_until = world->now + 20000 + (int64_t)world_pick(world, 300000);
     else if (dice < 400)
         net_step(world);
-    else if (!world->calm && dice < 560)
+    else if (!world->calm && dice < 400 + world->user_weight)
         user_step(world, g);
     else
         gateway_step(world, g);

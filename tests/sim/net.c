@@ -92,6 +92,7 @@ land_delete(struct world *world, struct request *request)
     at->present = false;
     world->bucket.deleted_rec[request->key] = old.rec;
     world->bucket.deleted_by[request->key] = request->gateway;
+    world->bucket.deleted_at[request->key] = world->now;
     ledger_landed(world, request, &old);
     world->counts[COUNT_DELETES]++;
 }
@@ -249,6 +250,11 @@ net_step(struct world *world)
         request->state = REQ_FREE;
         return true;
     }
+    bool lease = request->kind == REQ_LEASE_GET || request->kind == REQ_LEASE_PUT;
+    if (waiting && !lease && world->now > request->sent_at + OP_DEADLINE) {
+        answer(world, request, SYNC_RESULT_UNKNOWN); /* an answer past its deadline is none */
+        return true;
+    }
     unsigned dice = world->faults ? world_pick(world, 100) : 50;
     if (!waiting) {
         if (dice < 8 || !world->faults) {
@@ -271,14 +277,15 @@ net_step(struct world *world)
 /* ---- foreign clients ---- */
 
 static void
-foreign_write(struct world *world, int key, uint32_t value, const struct object *meta_of)
+foreign_write(struct world *world, int key, uint32_t value, const struct object *meta_of,
+              uint32_t parent)
 {
     struct object *at = &world->bucket.keys[key];
     struct object old = *at;
 
     *at = (struct object){ .present = true, .value = value, .writer = FOREIGN };
     at->etag = world->md5_etags ? value : ++world->serial;
-    at->rec = ledger_record(world, FOREIGN, value, 0);
+    at->rec = ledger_record(world, FOREIGN, value, parent);
     if (meta_of != NULL) {
         at->meta_version = meta_of->meta_version;
         at->meta_value = meta_of->meta_value;
@@ -298,7 +305,7 @@ net_foreign(struct world *world)
     world->counts[COUNT_FOREIGN]++;
     switch (world_pick(world, 4)) {
     case 0:
-        foreign_write(world, key, value, NULL);
+        foreign_write(world, key, value, NULL, 0);
         trace(world, "foreign: PUT %s value %u", path_names[key], value);
         break;
     case 1: /* as s3fs: other bytes, our metadata stays. Where ETags say nothing, the size must. */
@@ -306,13 +313,13 @@ net_foreign(struct world *world)
             value = 100 + ++world->serial;
         if (!at.present)
             return;
-        foreign_write(world, key, value, &at);
+        foreign_write(world, key, value, &at, value == at.value ? at.rec : 0);
         trace(world, "foreign: rewrite %s value %u", path_names[key], value);
         break;
     case 2: /* as aws s3 cp: the metadata goes along */
         if (!source.present || from == key)
             return;
-        foreign_write(world, key, source.value, &source);
+        foreign_write(world, key, source.value, &source, source.rec);
         trace(world, "foreign: copy %s to %s", path_names[from], path_names[key]);
         break;
     default:
@@ -321,6 +328,7 @@ net_foreign(struct world *world)
         world->bucket.keys[key].present = false;
         world->bucket.deleted_rec[key] = at.rec;
         world->bucket.deleted_by[key] = FOREIGN;
+        world->bucket.deleted_at[key] = world->now;
         ledger_replaced(world, FOREIGN, key, &at);
         trace(world, "foreign: DELETE %s", path_names[key]);
         break;

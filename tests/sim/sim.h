@@ -62,6 +62,7 @@ struct bucket {
     bool park_taken[PARKS];
     uint32_t deleted_rec[PATHS]; /* what the last deletion of the key removed, and by whom */
     int deleted_by[PATHS];
+    int64_t deleted_at[PATHS];
     struct lease_record lease;
     uint32_t lease_serial;
 };
@@ -159,6 +160,7 @@ struct request {
     struct place from;
     int to;
     bool cond_absent, free_of_conditions;
+    bool at_home; /* ledger: the file's synced version lay at this key, not one that a rename left elsewhere */
     uint32_t cond_etag;
     int content;
     uint32_t value, version;
@@ -215,7 +217,9 @@ struct gateway {
 struct record {
     uint32_t value, parent;
     int writer, boot;
+    int64_t made_at, destroyed_at;
     uint8_t destroyed_by[PATHS]; /* bits of writers that replaced or deleted the object at that key */
+    uint8_t sent_by[PATHS];      /* bits of gateways that sent a PUT of it there */
     uint8_t told[PATHS];         /* bits of gateways that were told that it lies there */
     bool landed, kept;
 };
@@ -272,7 +276,7 @@ struct world {
     bool put_if_absent, put_if_match, delete_if_match;
     bool faults; /* false: nothing is lost or refused any more */
     bool calm;   /* no user, no foreign client */
-    unsigned foreign_weight, crash_weight;
+    unsigned foreign_weight, crash_weight, user_weight, small_weight; /* per mille */
     struct bucket bucket;
     struct gateway gateways[GATEWAYS];
     struct request requests[REQUESTS];
@@ -340,6 +344,7 @@ void driver_view(struct world *world, struct gateway *gateway, int path, struct 
                  struct sync_attempt late[LATE]);
 void driver_apply(struct world *world, struct gateway *gateway, int path,
                   const struct sync_effect *effect, uint32_t seen_rec);
+void place_lost(struct world *world, struct gateway *gateway, int64_t owner, int path);
 void discard_place(struct world *world, struct gateway *gateway, const struct place *place,
                    int64_t owner);
 void observed_from(const struct world *world, const struct object *object, struct observed *out);
@@ -357,15 +362,18 @@ void gateway_power_cut(struct world *world, int gateway);
 /* ledger.c */
 uint32_t ledger_record(struct world *world, int writer, uint32_t value, uint32_t parent);
 void ledger_landed(struct world *world, const struct request *request, const struct object *old);
+void ledger_sent(struct world *world, const struct request *request);
 void ledger_sent_blind(struct world *world, const struct request *request);
 void ledger_replaced(struct world *world, int writer, int key, const struct object *old);
-void ledger_gone(struct world *world, int gateway, int path);
+void ledger_gone(struct world *world, int gateway, const struct node *node);
 void ledger_since(struct lfile *file, uint32_t rec);
 void ledger_conflict(struct world *world, int gateway, int path, uint32_t mine);
 void ledger_kept(struct world *world, uint32_t rec);
 void ledger_check(struct world *world);
 void ledger_check_rest(struct world *world);
 void ledger_power_cut(struct world *world, int gateway);
+void ledger_adopted(struct world *world, int key, uint32_t rec, uint32_t equal);
+void ledger_known(struct world *world, int gateway, int key, uint32_t rec);
 void ledger_told(struct world *world, int gateway, int key, uint32_t rec);
 bool ledger_ancestor(const struct world *world, uint32_t old, uint32_t rec);
 

@@ -250,7 +250,7 @@ remove_node(struct world *world, int g, struct node *node)
     struct place place = node->place;
     int64_t id = node->id;
 
-    ledger_gone(world, g, node->path);
+    ledger_gone(world, g, node);
     touch(world, gateway, node->path);
     lfile(world, g, node->path)->exists = false;
     node->place.kind = PLACE_NONE;
@@ -283,7 +283,7 @@ move_node(struct world *world, int g, struct node *node, int to)
     struct gateway *gateway = &world->gateways[g];
     int from = node->path;
 
-    ledger_gone(world, g, from);
+    ledger_gone(world, g, node);
     node->path = to;
     touch(world, gateway, from);
     touch(world, gateway, to);
@@ -306,6 +306,8 @@ rename_over(struct world *world, int g, int from, int to)
           target != NULL ? ", over a file" : "");
     if (target != NULL) {
         replace_promise(world, &moved, lfile(world, g, to));
+        if (node->place.kind != PLACE_NONE)
+            ledger_since(&moved, node->rec);
         if (node->frozen >= 0 && sync_rule_on(RULE_REPLACE_DURABLE))
             sync_content(gateway, node->frozen);
         remove_node(world, g, target);

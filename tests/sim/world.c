@@ -77,7 +77,8 @@ world_chance(struct world *world, unsigned per_mille)
 uint32_t
 world_value(struct world *world)
 {
-    return world_chance(world, 500) ? 2 + world_pick(world, 3) : 100 + ++world->serial;
+    return world_chance(world, world->small_weight) ? 2 + world_pick(world, 3)
+                                                    : 100 + ++world->serial;
 }
 
 bool
@@ -91,6 +92,19 @@ gateway_clock(const struct world *world, const struct gateway *gateway)
 {
     return gateway->clock_offset + world->now + world->now / 1000000 * gateway->clock_ppm +
            world->now % 1000000 * gateway->clock_ppm / 1000000;
+}
+
+/* How busy and how rough the world is: in a quiet one more gets synced, and less is excused by somebody else's doing. */
+static void
+choose_weather(struct world *world)
+{
+    static const unsigned foreign[] = { 0, 5, 15, 30, 45 }, crash[] = { 0, 2, 5, 12 };
+    static const unsigned user[] = { 60, 140, 220 }, small[] = { 300, 600, 950 };
+
+    world->foreign_weight = foreign[world_pick(world, 5)];
+    world->crash_weight = crash[world_pick(world, 4)];
+    world->user_weight = user[world_pick(world, 3)];
+    world->small_weight = small[world_pick(world, 3)];
 }
 
 static void
@@ -120,8 +134,7 @@ world_start(struct world *world, uint64_t seed)
     world->now = 1000;
     world->faults = true;
     world->ledger.count = 1;
-    world->foreign_weight = world_pick(world, 4) * 15;
-    world->crash_weight = world_pick(world, 3) * 6;
+    choose_weather(world);
     choose_store(world);
     trace_count = 0;
     for (int g = 0; g < GATEWAYS; g++) {

@@ -319,17 +319,21 @@ stores_without_conditions(void **state)
     assert_true(got.checked);
     assert_string_equal(got.cond_etag, MD5_A);
     /* Each condition by itself: RGW honours those of PUT and not that of DELETE. */
-    put.rules = (struct sync_rules){ .put_if_absent = true };
+    put.rules = (struct sync_rules){ .put_if_absent = true, .lease_held = true };
     sync_decide(&put, &got);
     assert_int_equal(got.action, SYNC_PUT);
     assert_false(got.checked);
     put.have = (struct sync_have){ HAVE_A, .discard = true };
     sync_decide(&put, &got);
-    assert_int_equal(got.action, SYNC_WAIT);
-    put.rules = (struct sync_rules){ .put_if_match = true };
+    assert_true(got.checked);
+    put.rules = (struct sync_rules){ .put_if_match = true, .lease_held = true };
     sync_decide(&put, &got);
     assert_int_equal(got.action, SYNC_PUT);
     assert_false(got.checked);
+    /* A conditional PUT would be safe by itself, but not a DELETE of another gateway that meets it. */
+    put.rules = (struct sync_rules){ .put_if_absent = true, .put_if_match = true };
+    sync_decide(&put, &got);
+    assert_int_equal(got.action, SYNC_WAIT);
 }
 
 /* A, B, A: the bytes of the base come back while a request that names the base may still land. */
@@ -379,6 +383,10 @@ absence_by_our_own_late_delete(void **state)
     view.want.dirty = false;
     sync_decide(&view, &got);
     assert_int_equal(got.action, SYNC_PUT);
+    view.want.version[0] = '\0'; /* a foreign version gets an id before it is written again */
+    sync_decide(&view, &got);
+    assert_int_equal(got.action, SYNC_HASH);
+    memcpy(view.want.version, V2, sizeof(V2));
     memcpy(view.want.base_etag, MD5_C, sizeof(MD5_C));
     sync_decide(&view, &got); /* a DELETE of another version explains nothing */
     assert_int_equal(got.action, SYNC_CONFLICT);
@@ -631,6 +639,25 @@ judge_knows_its_own_late_versions(void **state)
     assert_true((effect.bits & SYNC_KEEP_LOSER) != 0);
 }
 
+static void
+judge_a_version_sent_twice(void **state)
+{
+    (void)state;
+    struct sync_view view = put_under_way();
+    const struct sync_attempt late = view.attempt;
+    const struct sync_answer answer = { .result = SYNC_RESULT_SEEN, .seen = { SEEN_B } };
+    struct sync_effect effect;
+
+    view.late = &late;
+    view.late_count = 1;
+    sync_judge(&view, &answer, &effect); /* which of the two it was is not known */
+    assert_int_equal(effect.bits, CLEAR | SYNC_SET_HAVE | SYNC_SYNCED | SYNC_LOOK_AGAIN);
+    view.late_count = 0;
+    memcpy(view.attempt.cond_etag, MD5_B, sizeof(MD5_B)); /* over itself: it may not have landed */
+    sync_judge(&view, &answer, &effect);
+    assert_int_equal(effect.bits, CLEAR | SYNC_SET_HAVE | SYNC_SYNCED | SYNC_LOOK_AGAIN);
+}
+
 /* ---- observe ---- */
 
 struct observe_case {
@@ -790,6 +817,7 @@ main(void)
         cmocka_unit_test(judge_after_a_crash_does_not_back_off),
         cmocka_unit_test(judge_when_the_node_has_left),
         cmocka_unit_test(judge_knows_its_own_late_versions),
+        cmocka_unit_test(judge_a_version_sent_twice),
         cmocka_unit_test(observe),
         cmocka_unit_test(observe_late_arrivals),
         cmocka_unit_test(a_look_without_an_attempt_observes),
