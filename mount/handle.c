@@ -81,7 +81,7 @@ place_locked(struct handle_table *table, struct handle *handle, struct err *err)
 }
 
 int
-handle_add(struct handle_table *table, struct volume_file *file, bool writer, bool privileged,
+handle_add(struct handle_table *table, struct volume_file *file, unsigned flags,
            const struct volume_ctx *ctx, uint64_t *fh, struct err *err)
 {
     int placed = -1;
@@ -89,8 +89,7 @@ handle_add(struct handle_table *table, struct volume_file *file, bool writer, bo
     if (!handle) {
         err_nomem(err);
     } else {
-        *handle = (struct handle){ .file = file, .writer = writer, .refs = 1 };
-        handle->privileged = privileged;
+        *handle = (struct handle){ .file = file, .flags = flags, .refs = 1 };
         pthread_mutex_lock(&table->mutex);
         placed = place_locked(table, handle, err);
         pthread_mutex_unlock(&table->mutex);

@@ -12,12 +12,15 @@
  * released, or comes from before a takeover, is recognised. Counted, because a request that was answered at its deadline may
  * still be working on the file when RELEASE comes. Thread safe.
  */
+enum handle_flags {
+    HANDLE_WRITER = 1,
+    HANDLE_PRIVILEGED = 2, /* set-id bits have to go at the first write (FUSE_HANDLE_KILLPRIV) */
+};
 struct handle {
     struct volume_file *file;
     uint64_t fh;
-    bool writer;
-    bool privileged; /* set-id bits have to go at the first write (FUSE_HANDLE_KILLPRIV) */
-    unsigned refs;   /* guarded by the table's mutex */
+    _Atomic unsigned flags; /* enum handle_flags */
+    unsigned refs;  /* guarded by the table's mutex */
 };
 
 struct handle_table {
@@ -34,7 +37,7 @@ void handle_table_init(struct handle_table *table);
 void handle_table_close(struct handle_table *table, const struct volume_ctx *ctx);
 void handle_table_release(struct handle_table *table, const struct volume_ctx *ctx);
 /* Takes `file`, also on failure (then it is closed). The caller gets no reference; `*fh` names it. */
-int handle_add(struct handle_table *table, struct volume_file *file, bool writer, bool privileged,
+int handle_add(struct handle_table *table, struct volume_file *file, unsigned flags,
                const struct volume_ctx *ctx, uint64_t *fh, struct err *err) MUST_CHECK;
 /* NULL when there is no such handle. */
 struct handle *handle_get(struct handle_table *table, uint64_t fh);

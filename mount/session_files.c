@@ -28,15 +28,15 @@ make_info(const struct call *call, uint64_t fh)
 }
 
 static int
-find_privileges(struct call *call, const struct volume_ctx *ctx, bool *out, struct err *err)
+find_flags(struct call *call, const struct volume_ctx *ctx, unsigned *out, struct err *err)
 {
     struct volume_attr attr;
-    *out = false;
+    *out = 0;
     if (!is_writer(call->flags))
         return 0;
     if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
         return -1;
-    *out = (attr.mode & (S_ISUID | S_ISGID)) != 0;
+    *out = HANDLE_WRITER | (attr.mode & (S_ISUID | S_ISGID) ? HANDLE_PRIVILEGED : 0u);
     return 0;
 }
 
@@ -45,14 +45,14 @@ run_open(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     struct volume_file *file;
     uint64_t fh;
-    bool privileged;
+    unsigned flags;
     if (ctx->read_only && is_writer(call->flags))
         return err_set(err, ERR_READ_ONLY, "the mount is read-only"); /* INV-14 */
-    if (find_privileges(call, ctx, &privileged, err) < 0 ||
+    if (find_flags(call, ctx, &flags, err) < 0 ||
         volume_file_open(call->session->args.volumes, ctx, call->node, call->flags, &file, err) < 0)
         return -1;
     struct handle_table *handles = &call->session->handles;
-    if (handle_add(handles, file, is_writer(call->flags), privileged, ctx, &fh, err) < 0)
+    if (handle_add(handles, file, flags, ctx, &fh, err) < 0)
         return -1;
     struct fuse_file_info fi = make_info(call, fh);
     /* The program may have gone meanwhile: then no RELEASE will come. */
@@ -86,8 +86,9 @@ run_create(struct call *call, const struct volume_ctx *ctx, struct err *err)
                            &attr, &file, err) < 0)
         return -1;
     struct handle_table *handles = &call->session->handles;
-    if (handle_add(handles, file, is_writer(call->flags), (attr.mode & (S_ISUID | S_ISGID)) != 0,
-                   ctx, &fh, err) < 0)
+    unsigned flags = is_writer(call->flags) ? HANDLE_WRITER : 0u;
+    flags |= attr.mode & (S_ISUID | S_ISGID) ? HANDLE_PRIVILEGED : 0u;
+    if (handle_add(handles, file, flags, ctx, &fh, err) < 0)
         return -1;
     struct fuse_file_info fi = make_info(call, fh);
     call_fill_entry(call->session, &attr, &entry);
@@ -117,8 +118,10 @@ run_read(struct call *call, const struct volume_ctx *ctx, struct err *err)
     char *to = NULL;
     if (!call->parked && session_thread && call->size <= MAX_WRITE)
         to = session_thread->reply;
-    if (!to)
-        to = own = malloc(call->size);
+    if (!to) {
+        own = malloc(call->size);
+        to = own;
+    }
     if (!to)
         return err_nomem(err);
     ssize_t got = volume_file_read(call->handle->file, ctx, to, call->size, call->off, err);
@@ -150,7 +153,7 @@ take_privileges(struct call *call, const struct volume_ctx *ctx, struct err *err
     change.mode = attr.mode & 01777;
     if (volume_setattr(volumes, ctx, call->node, &change, &attr, err) < 0)
         return -1;
-    call->handle->privileged = false;
+    call->handle->flags &= ~(unsigned)HANDLE_PRIVILEGED;
     return 0;
 }
 
@@ -158,9 +161,9 @@ static int
 run_write(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     /* Clearing set-id bits is an index change: not for a loop thread. */
-    if (call->handle->privileged && !call->parked)
+    if (call->handle->flags & HANDLE_PRIVILEGED && !call->parked)
         return err_set(err, ERR_AGAIN, "set-id bits are to be cleared first");
-    if (call->handle->privileged && take_privileges(call, ctx, err) < 0)
+    if (call->handle->flags & HANDLE_PRIVILEGED && take_privileges(call, ctx, err) < 0)
         return -1;
     if (volume_file_write(call->handle->file, ctx, call->data, call->size, call->off, err) < 0)
         return -1;
@@ -200,7 +203,7 @@ on_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     call_init(&call, req, &op, ino);
     if (!call_handle(&call, fi))
         return;
-    if (call.handle->writer) {
+    if (call.handle->flags & HANDLE_WRITER) {
         call_start(&call);
         return;
     }
@@ -300,6 +303,7 @@ on_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file
         call_start(&call);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the arguments are libfuse's */
 static void
 on_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
          unsigned flags, const void *in, size_t in_size, size_t out_size)

@@ -248,10 +248,12 @@ answer_with(const struct helper_reply *reply, int fd)
 static void
 release_all(void)
 {
-    while (connections) {
-        (void)unmount(connections, HELPER_DETACH | HELPER_KEEP_GUARD);
-        (void)helper_connection_abort(connections);
-        drop(connections);
+    struct connection *next;
+    for (struct connection *at = connections; at; at = next) {
+        next = at->next;
+        (void)unmount(at, HELPER_DETACH | HELPER_KEEP_GUARD);
+        (void)helper_connection_abort(at);
+        drop(at);
     }
 }
 
@@ -311,7 +313,7 @@ main(int argc, char **argv)
     helper_connection_control();
     int error = helper_confine(&what);
     if (error != 0) {
-        (void)fprintf(stderr, "holdfast-mounter: %s: %s\n", what, strerror(error));
+        (void)fprintf(stderr, "holdfast-mounter: %s: %s\n", what, strerrordesc_np(error));
         return 1;
     }
     serve();

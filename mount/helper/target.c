@@ -183,6 +183,7 @@ find_line(uint64_t mount_id, struct mount_line *out)
     char *line = NULL;
     size_t size = 0;
     int error = ENOENT;
+    *out = (struct mount_line){ .fuse = false };
     FILE *file = fopen("/proc/self/mountinfo", "re");
     if (!file)
         return errno;
@@ -223,6 +224,7 @@ check_empty(int dir)
         return error;
     }
     int error = 0;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
     for (const struct dirent *entry; error == 0 && (entry = readdir(stream));) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             error = ENOTEMPTY;
@@ -235,7 +237,7 @@ int
 helper_target_check(struct target *target, const char **what)
 {
     struct statx here;
-    struct mount_line line;
+    struct mount_line line = { .fuse = false };
     *what = "look at the mountpoint";
     int error = look(target->dir, "", &here);
     if (error != 0)
@@ -298,7 +300,7 @@ helper_target_minor(const struct target *target)
 static void
 clear_guard(struct target *target)
 {
-    struct mount_line line;
+    struct mount_line line = { .fuse = false };
     if (open_top(target) == 0 && top_mount(target, &line) == 0 && !line.fuse && line.read_only &&
         check_empty(target->dir) == 0) {
         close_fd(&target->dir);
@@ -322,7 +324,7 @@ int
 helper_target_clear_dead(struct target *target, const char *path, const char *parent,
                          const char **what)
 {
-    struct mount_line line;
+    struct mount_line line = { .fuse = false };
     struct statx here;
     *what = "clear the mountpoint";
     int error = top_mount(target, &line);

@@ -26,6 +26,7 @@ has_open(int process, uint32_t dev_minor)
         return false;
     }
     bool found = false;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
     for (const struct dirent *entry; !found && (entry = readdir(stream));)
         found = entry->d_name[0] != '.' && lies_on(fd, entry->d_name, dev_minor);
     (void)closedir(stream);
@@ -52,6 +53,7 @@ helper_users(uint32_t dev_minor, int32_t pids[HELPER_PIDS])
     DIR *stream = proc >= 0 ? fdopendir(proc) : NULL;
     if (!stream)
         return 0;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
     for (const struct dirent *entry; count < HELPER_PIDS && (entry = readdir(stream));) {
         long pid = strtol(entry->d_name, NULL, 10);
         if (pid > 0 && uses(proc, entry->d_name, dev_minor))

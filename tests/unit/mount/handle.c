@@ -25,7 +25,7 @@ add(struct handle_table *table)
 {
     struct err err = ERR_INIT;
     uint64_t fh;
-    assert_int_equal(handle_add(table, open_file(), false, false, &ctx, &fh, &err), 0);
+    assert_int_equal(handle_add(table, open_file(), 0, &ctx, &fh, &err), 0);
     return fh;
 }
 
