@@ -12,13 +12,15 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "gateway/connection.h"
 #include "gateway/router.h"
 
-/* A head must be complete, and a kept connection must ask again, within this time. libmicrohttpd's own time-out starts anew with
- * every byte (measured, docs/http.md), so the reaper below keeps its own clocks. */
-#define HEAD_DEADLINE_NS (20 * NS_PER_S)
-#define BODY_WINDOW_NS (10 * NS_PER_S)
-#define BODY_LEAST_BYTES (10u << 10) /* in each window */
+static const struct gateway_connection_limits limits = {
+    .head_ns = 20 * NS_PER_S,
+    .body_window_ns = 10 * NS_PER_S,
+    .body_window_bytes = 10u << 10,
+    .reply_ns = 120 * NS_PER_S, /* for each STREAM_BLOCK, or for a whole answer from memory */
+};
 #define IDLE_SECONDS 60
 #define CONNECTION_MEMORY (128u << 10)
 #define STREAM_BLOCK (256u << 10)
@@ -31,30 +33,12 @@
 #define STRICT_READING MHD_OPTION_STRICT_FOR_CLIENT, 1
 #endif
 
-enum phase { PHASE_HEAD, PHASE_BODY, PHASE_BUSY };
-
-struct connection {
-    struct connection *next, *prev;
-    int fd;
-    bool allowed;
-    enum phase phase;
-    bool in_body;
-    int64_t since_ns; /* when this head, or this window of the body, began */
-    int64_t busy_ns;
-    uint64_t window_bytes;
-};
-
 struct gateway_server {
     const struct gateway *gateway;
     struct MHD_Daemon *daemon;
+    struct gateway_connection_table *connections;
     bool local;
     uid_t peer_uid;
-    pthread_mutex_t mutex; /* connections, stopping */
-    pthread_cond_t wake;
-    struct connection *connections;
-    bool stopping;
-    pthread_t reaper;
-    bool reaper_runs;
 };
 
 /* What belongs to one request, made by the URI callback: the only place that sees the target as it was sent. */
@@ -82,54 +66,23 @@ peer_allowed(const struct gateway_server *server, int fd)
 }
 
 static void
-connection_started(struct gateway_server *server, struct MHD_Connection *mhd, void **context)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct connection *c = calloc(1, sizeof(*c));
-    *context = c;
-    if (!c || !info)
-        return;
-    c->fd = info->connect_fd;
-    c->allowed = peer_allowed(server, c->fd);
-    c->since_ns = clock_mono_ns();
-    pthread_mutex_lock(&server->mutex);
-    c->next = server->connections;
-    if (c->next)
-        c->next->prev = c;
-    server->connections = c;
-    pthread_mutex_unlock(&server->mutex);
-}
-
-static void
-connection_ended(struct gateway_server *server, void **context)
-{
-    struct connection *c = *context;
-    *context = NULL;
-    if (!c)
-        return;
-    pthread_mutex_lock(&server->mutex);
-    if (c->next)
-        c->next->prev = c->prev;
-    if (c->prev)
-        c->prev->next = c->next;
-    else if (server->connections == c)
-        server->connections = c->next;
-    pthread_mutex_unlock(&server->mutex);
-    free(c);
-}
-
-static void
 on_connection(void *arg, struct MHD_Connection *mhd, void **context,
               enum MHD_ConnectionNotificationCode code)
 {
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        connection_started(arg, mhd, context);
-    else
-        connection_ended(arg, context);
+    struct gateway_server *server = arg;
+    if (code != MHD_CONNECTION_NOTIFY_STARTED) {
+        gateway_connection_remove(server->connections, *context);
+        *context = NULL;
+        return;
+    }
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info)
+        *context = gateway_connection_add(server->connections, info->connect_fd,
+                                          peer_allowed(server, info->connect_fd));
 }
 
-static struct connection *
+static struct gateway_connection *
 connection_of(struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info =
@@ -137,73 +90,11 @@ connection_of(struct MHD_Connection *mhd)
     return info ? info->socket_context : NULL;
 }
 
-/* The clock of a body stands still while we are the ones who work on it. */
 static void
-enter_phase(struct gateway_server *server, struct MHD_Connection *mhd, enum phase phase,
-            uint64_t bytes)
+enter_phase(struct gateway_server *server, struct MHD_Connection *mhd,
+            enum gateway_connection_phase phase, uint64_t bytes)
 {
-    struct connection *c = connection_of(mhd);
-    int64_t now = clock_mono_ns();
-    if (!c)
-        return;
-    pthread_mutex_lock(&server->mutex);
-    if (phase == PHASE_BUSY) {
-        c->busy_ns = now;
-    } else if (phase == PHASE_BODY && c->in_body) {
-        c->since_ns += now - c->busy_ns;
-        c->window_bytes += bytes;
-    } else {
-        c->in_body = phase == PHASE_BODY;
-        c->since_ns = now;
-        c->window_bytes = bytes;
-    }
-    c->phase = phase;
-    pthread_mutex_unlock(&server->mutex);
-}
-
-/* ---- the reaper: ends connections that hold a place without using it ---- */
-static bool
-overdue_locked(struct connection *c, int64_t now)
-{
-    if (c->phase == PHASE_HEAD)
-        return now - c->since_ns > HEAD_DEADLINE_NS;
-    if (c->phase != PHASE_BODY || now - c->since_ns < BODY_WINDOW_NS)
-        return false;
-    bool slow = c->window_bytes < BODY_LEAST_BYTES;
-    c->since_ns = now;
-    c->window_bytes = 0;
-    return slow;
-}
-
-static void
-reap_locked(struct gateway_server *server, int64_t now)
-{
-    static const char answer[] =
-        "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    for (struct connection *c = server->connections; c; c = c->next) {
-        if (!overdue_locked(c, now))
-            continue;
-        (void)send(c->fd, answer, sizeof(answer) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-        (void)shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd sees the end and closes */
-        c->since_ns = now;
-    }
-}
-
-static void *
-reaper_main(void *arg)
-{
-    struct gateway_server *server = arg;
-    pthread_mutex_lock(&server->mutex);
-    while (!server->stopping) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += 1;
-        (void)pthread_cond_timedwait(&server->wake, &server->mutex, &until);
-        if (!server->stopping)
-            reap_locked(server, clock_mono_ns());
-    }
-    pthread_mutex_unlock(&server->mutex);
-    return NULL;
+    gateway_connection_enter(server->connections, connection_of(mhd), phase, bytes);
 }
 
 /* ---- reading the head ---- */
@@ -311,10 +202,9 @@ begin_request(struct pending *pending, struct MHD_Connection *mhd, const char *m
               const char *version, struct err *err)
 {
     struct exchange *x = pending->x;
-    struct connection *c = connection_of(mhd);
     if (read_head(pending, mhd, method, version, err) < 0)
         return -1;
-    if (!c || !c->allowed)
+    if (!gateway_connection_allowed(connection_of(mhd)))
         return err_set(err, ERR_DENIED,
                        "this socket is for root and the owner of the state directory");
     (void)snprintf(x->method, sizeof(x->method), "%s", method);
@@ -328,12 +218,20 @@ begin_request(struct pending *pending, struct MHD_Connection *mhd, const char *m
 }
 
 /* ---- answering ---- */
+struct sending {
+    struct exchange_stream stream;
+    struct gateway_server *server;
+    struct MHD_Connection *mhd;
+};
+
 static ssize_t
 stream_read(void *arg, uint64_t off, char *out, size_t max)
 {
-    struct exchange_stream *stream = arg;
+    struct sending *sending = arg;
     struct err err = ERR_INIT;
-    ssize_t got = stream->read(stream->arg, off, out, max, &err);
+    enter_phase(sending->server, sending->mhd, GATEWAY_PHASE_BUSY, 0);
+    ssize_t got = sending->stream.read(sending->stream.arg, off, out, max, &err);
+    enter_phase(sending->server, sending->mhd, GATEWAY_PHASE_REPLY, 0);
     if (got > 0)
         return got;
     /* Fewer bytes than announced: the connection is cut, so that nobody takes a part for the whole (INV-9). */
@@ -345,27 +243,28 @@ stream_read(void *arg, uint64_t off, char *out, size_t max)
 static void
 stream_free(void *arg)
 {
-    struct exchange_stream *stream = arg;
-    if (stream->free)
-        stream->free(stream->arg);
-    free(stream);
+    struct sending *sending = arg;
+    if (sending->stream.free)
+        sending->stream.free(sending->stream.arg);
+    free(sending);
 }
 
 static struct MHD_Response *
-make_response(struct exchange *x)
+make_response(struct pending *pending, struct MHD_Connection *mhd)
 {
-    struct exchange_reply *reply = &x->reply;
+    struct exchange_reply *reply = &pending->x->reply;
     if (!reply->stream.read)
         return MHD_create_response_from_buffer(
-            reply->body.len, reply->body.len ? reply->body.data : x->trace, MHD_RESPMEM_MUST_COPY);
-    struct exchange_stream *stream = malloc(sizeof(*stream));
-    if (!stream)
+            reply->body.len, reply->body.len ? reply->body.data : pending->x->trace,
+            MHD_RESPMEM_MUST_COPY);
+    struct sending *sending = malloc(sizeof(*sending));
+    if (!sending)
         return NULL;
-    *stream = reply->stream;
+    *sending = (struct sending){ reply->stream, pending->server, mhd };
     struct MHD_Response *response = MHD_create_response_from_callback(
-        stream->size, STREAM_BLOCK, stream_read, stream, stream_free);
+        reply->stream.size, STREAM_BLOCK, stream_read, sending, stream_free);
     if (!response) {
-        free(stream);
+        free(sending);
         return NULL;
     }
     reply->stream.read = NULL; /* the response owns it now */
@@ -376,7 +275,7 @@ static enum MHD_Result
 send_reply(struct pending *pending, struct MHD_Connection *mhd, bool close)
 {
     struct exchange *x = pending->x;
-    struct MHD_Response *response = make_response(x);
+    struct MHD_Response *response = make_response(pending, mhd);
     if (!response)
         return MHD_NO;
     for (size_t i = 0; i < x->reply.header_count; i++)
@@ -386,6 +285,8 @@ send_reply(struct pending *pending, struct MHD_Connection *mhd, bool close)
     (void)MHD_add_response_header(response, "Holdfast-Trace", x->trace);
     if (close)
         (void)MHD_add_response_header(response, "Connection", "close");
+    log_debug(http, "%s %.200s -> %d trace=%s", x->method, x->raw, x->reply.status, x->trace);
+    enter_phase(pending->server, mhd, GATEWAY_PHASE_REPLY, 0);
     enum MHD_Result queued = MHD_queue_response(mhd, (unsigned)x->reply.status, response);
     MHD_destroy_response(response);
     return queued;
@@ -461,18 +362,18 @@ on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *m
         return MHD_NO;
     if (!pending->started) {
         pending->started = true;
-        enter_phase(server, mhd, PHASE_BUSY, 0);
+        enter_phase(server, mhd, GATEWAY_PHASE_BUSY, 0);
         if (begin_request(pending, mhd, method, version, &pending->err) < 0)
             return send_problem(pending, mhd, true);
-        enter_phase(server, mhd, PHASE_BODY, 0);
+        enter_phase(server, mhd, GATEWAY_PHASE_BODY, 0);
         return MHD_YES;
     }
     size_t count = *len;
-    enter_phase(server, mhd, PHASE_BUSY, 0);
+    enter_phase(server, mhd, GATEWAY_PHASE_BUSY, 0);
     if (count == 0)
         return finish_request(pending, mhd);
     enum MHD_Result result = on_chunk(pending, data, len);
-    enter_phase(server, mhd, PHASE_BODY, count);
+    enter_phase(server, mhd, GATEWAY_PHASE_BODY, count);
     return result;
 }
 /* NOLINTEND(readability-function-size) */
@@ -485,7 +386,7 @@ on_completed(void *arg, struct MHD_Connection *mhd, void **context,
     struct pending *pending = *context;
     *context = NULL;
     (void)code;
-    enter_phase(server, mhd, PHASE_HEAD, 0);
+    enter_phase(server, mhd, GATEWAY_PHASE_HEAD, 0);
     if (!pending)
         return;
     exchange_free(pending->x);
@@ -519,34 +420,24 @@ start_daemon(struct gateway_server *server, int listen_fd)
         (size_t)(512u << 10), MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
 }
 
-static int
-init_sync(struct gateway_server *server)
-{
-    pthread_condattr_t attr;
-    if (pthread_mutex_init(&server->mutex, NULL) != 0)
-        return -1;
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    int rc = pthread_cond_init(&server->wake, &attr);
-    (void)pthread_condattr_destroy(&attr);
-    return rc == 0 ? 0 : -1;
-}
-
 struct gateway_server *
 gateway_server_start(const struct gateway_server_args *args, struct err *err)
 {
     scope_fd int listen_fd = args->listen_fd;
     struct gateway_server *server = calloc(1, sizeof(*server));
-    if (!server || init_sync(server) < 0) {
-        free(server);
+    if (!server) {
         (void)err_nomem(err);
         return NULL;
     }
     server->gateway = args->gateway;
     server->local = args->local;
     server->peer_uid = args->peer_uid;
-    server->reaper_runs = pthread_create(&server->reaper, NULL, reaper_main, server) == 0;
-    server->daemon = server->reaper_runs ? start_daemon(server, listen_fd) : NULL;
+    server->connections = gateway_connection_table_new(&limits, err);
+    if (!server->connections) {
+        free(server);
+        return NULL;
+    }
+    server->daemon = start_daemon(server, listen_fd);
     if (!server->daemon) {
         gateway_server_stop(server);
         (void)err_set(err, ERR_INTERNAL, "the HTTP server does not start");
@@ -571,13 +462,6 @@ gateway_server_stop(struct gateway_server *server)
         return;
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
-    pthread_mutex_lock(&server->mutex);
-    server->stopping = true;
-    (void)pthread_cond_signal(&server->wake);
-    pthread_mutex_unlock(&server->mutex);
-    if (server->reaper_runs)
-        (void)pthread_join(server->reaper, NULL);
-    (void)pthread_cond_destroy(&server->wake);
-    (void)pthread_mutex_destroy(&server->mutex);
+    gateway_connection_table_free(server->connections);
     free(server);
 }
