@@ -272,6 +272,55 @@ test_reserve(void **state)
     assert_false(usage.reserve_freed);
 }
 
+static int
+no_fallocate(int fd, int mode, off_t off, off_t len)
+{
+    (void)fd;
+    (void)mode;
+    (void)off;
+    (void)len;
+    errno = EOPNOTSUPP;
+    return -1;
+}
+
+static void
+test_reserve_without_fallocate(void **state)
+{
+    (void)state;
+    struct cache_usage usage;
+    table.fallocate = no_fallocate;
+    limits = (struct cache_limits){ .max_bytes = 10 * MIB, .reserve_bytes = MIB + 5 };
+    reopen_cache();
+    assert_true(reserve_on_disk() >= MIB); /* written */
+    plan.pwrite_errno = ENOSPC;
+    cache_reserve_free(cache);
+    reopen_cache(); /* no room for one: goes on without it, and says so */
+    cache_usage(cache, &usage);
+    assert_true(usage.reserve_freed);
+    assert_int_equal(reserve_on_disk(), 0);
+}
+
+static void
+test_many_files(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct cache_usage usage;
+    for (int64_t i = 1; i <= 2500; i++) { /* the table grows twice */
+        struct cache_file *file = cache_create(cache, i, NULL, false, &err);
+        assert_non_null(file);
+        cache_put(file);
+    }
+    for (int64_t i = 1; i <= 2500; i++)
+        assert_true(is_cached(i));
+    for (int64_t i = 2; i <= 2500; i += 2)
+        cache_remove(cache, i);
+    cache_usage(cache, &usage);
+    assert_int_equal(usage.files, 1250);
+    assert_true(is_cached(2499));
+    assert_false(is_cached(2500));
+}
+
 /* ---- threads ---- */
 #define THREADS 4
 static atomic_int_least64_t next_number = 1;
@@ -359,6 +408,8 @@ main(void)
         T(test_order_survives_a_restart),
         T(test_passthrough_writes_are_counted_at_the_end),
         T(test_reserve),
+        T(test_reserve_without_fallocate),
+        T(test_many_files),
         T(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

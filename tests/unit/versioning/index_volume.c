@@ -248,6 +248,213 @@ test_answer_slots(void **state)
     write_ok(answers, NULL);
 }
 
+/* ---- each row by itself ---- */
+static int
+note_volume(void *arg, const struct index_volume *row, struct err *err)
+{
+    struct tree *tree = arg;
+    (void)err;
+    tree->ids[tree->count++] = row->id;
+    return 0;
+}
+
+static int
+all_volumes(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct index_volume row;
+    struct tree *tree = arg;
+    if (index_volume_each(tx, note_volume, tree, err) != 0)
+        return -1;
+    for (unsigned i = 0; i < tree->count; i++) {
+        if (index_volume_get(tx, tree->ids[i], &row, err) != 0)
+            return -1;
+        assert_int_equal(row.id, tree->ids[i]);
+    }
+    return index_volume_get(tx, 4711, &row, err);
+}
+
+static void
+test_volumes_by_number(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "b", "a" };
+    struct tree tree = { .count = 0 };
+    struct err err = ERR_INIT;
+    int64_t ids[2];
+    for (unsigned i = 0; i < 2; i++) {
+        struct index_volume row;
+        memset(&row, 0, sizeof(row));
+        SET(row.name, names[i]);
+        write_ok(insert_volume, &row);
+        ids[i] = row.id;
+    }
+    assert_int_equal(index_read(ix, all_volumes, &tree, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(tree.count, 2);
+    assert_memory_equal(tree.ids, ids, sizeof(ids));
+    struct index_volume absent = { .id = 4711 };
+    assert_int_equal(index_write(ix, INDEX_NORMAL, update_volume, &absent, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(index_write(ix, INDEX_NORMAL, delete_volume, &absent, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+}
+
+static int
+note_mount(void *arg, const struct index_mount *row, struct err *err)
+{
+    (void)err;
+    *(struct index_mount *)arg = *row;
+    return 0;
+}
+
+static int
+change_mount(struct index_tx *tx, void *arg, struct err *err)
+{
+    static struct index_mount seen;
+    struct index_mount *row = arg;
+    struct err absent = ERR_INIT;
+    if (index_mount_put(tx, row, err) != 0)
+        return -1;
+    int64_t id = row->id;
+    row->expires_ns = 5;
+    if (index_mount_put(tx, row, err) != 0 || index_mount_each(tx, note_mount, &seen, err) != 0)
+        return -1;
+    assert_int_equal(row->id, id); /* changed, not added */
+    assert_int_equal(seen.id, id);
+    assert_int_equal(seen.expires_ns, 5);
+    if (index_mount_delete(tx, id, err) != 0)
+        return -1;
+    assert_int_equal(index_mount_delete(tx, id, &absent), -1);
+    assert_int_equal(absent.code, ERR_NOT_FOUND);
+    return 0;
+}
+
+static void
+test_mounts(void **state)
+{
+    (void)state;
+    struct index_mount row;
+    memset(&row, 0, sizeof(row));
+    write_ok(change_mount, &row);
+}
+
+static int
+change_conflict(struct index_tx *tx, void *arg, struct err *err)
+{
+    static struct index_conflict out;
+    struct index_conflict *row = arg;
+    struct err absent = ERR_INIT;
+    if (index_conflict_put(tx, row, err) != 0 || index_conflict_get(tx, row->id, &out, err) != 0)
+        return -1;
+    assert_memory_equal(row, &out, sizeof(out));
+    row->synced = true;
+    if (index_conflict_put(tx, row, err) != 0 || index_conflict_get(tx, row->id, &out, err) != 0)
+        return -1;
+    assert_true(out.synced);
+    assert_int_equal(index_conflict_get(tx, "none", &out, &absent), -1);
+    assert_int_equal(absent.code, ERR_NOT_FOUND);
+    return 0;
+}
+
+static void
+test_conflict_keeps_every_field(void **state)
+{
+    (void)state;
+    static struct index_conflict row;
+    FILL(row.id, 'I');
+    FILL(row.path, '\xfa');
+    FILL(row.reason, 'r');
+    FILL(row.base_version, 'b');
+    FILL(row.mine_version, 'm');
+    FILL(row.theirs_version, 't');
+    FILL(row.theirs_etag, 'e');
+    FILL(row.actor, 'a');
+    FILL(row.run, '\n');
+    row.volume = 1;
+    row.node = 2;
+    row.content = 3;
+    row.time_ns = 4;
+    write_ok(change_conflict, &row);
+}
+
+struct newest {
+    int64_t seen[4];
+    unsigned count;
+};
+
+static int
+note_version(void *arg, const struct index_version *row, struct err *err)
+{
+    struct newest *newest = arg;
+    (void)err;
+    newest->seen[newest->count++] = row->time_ns;
+    return 0;
+}
+
+static int
+three_versions(struct index_tx *tx, void *arg, struct err *err)
+{
+    static struct index_version row;
+    for (int64_t i = 1; i <= 3; i++) {
+        memset(&row, 0, sizeof(row));
+        row.node = 5;
+        row.time_ns = i;
+        FILL(row.path, 'p');
+        if (index_version_insert(tx, &row, err) != 0)
+            return -1;
+    }
+    return index_version_of_node(tx, 5, 2, note_version, arg, err);
+}
+
+static void
+test_newest_versions_first(void **state)
+{
+    (void)state;
+    struct newest newest = { .count = 0 };
+    write_ok(three_versions, &newest);
+    assert_int_equal(newest.count, 2);
+    assert_int_equal(newest.seen[0], 3);
+    assert_int_equal(newest.seen[1], 2);
+}
+
+static int
+count_any_open(void *arg, const struct index_open *row, struct err *err)
+{
+    (void)err;
+    *(int64_t *)arg += row->connection * 100 + (int64_t)row->fh;
+    return 0;
+}
+
+static int
+change_opens(struct index_tx *tx, void *arg, struct err *err)
+{
+    int64_t *sum = arg;
+    for (int64_t i = 1; i <= 2; i++) {
+        for (uint64_t fh = 1; fh <= 3; fh++) {
+            struct index_open row = { .connection = i, .fh = fh, .node = 1 };
+            if (index_open_put(tx, &row, err) != 0)
+                return -1;
+        }
+    }
+    if (index_open_delete(tx, 1, 2, err) != 0 || index_open_delete(tx, 1, 2, err) != 0 ||
+        index_open_each(tx, 1, count_any_open, &sum[0], err) != 0 ||
+        index_open_each(tx, 0, count_any_open, &sum[1], err) != 0 ||
+        index_open_drop_connection(tx, 0, err) != 0)
+        return -1;
+    return index_open_each(tx, 0, count_any_open, &sum[2], err);
+}
+
+static void
+test_opens(void **state)
+{
+    (void)state;
+    int64_t sum[3] = { 0, 0, 0 };
+    write_ok(change_opens, sum);
+    assert_int_equal(sum[0], 101 + 103);
+    assert_int_equal(sum[1], 101 + 103 + 201 + 202 + 203);
+    assert_int_equal(sum[2], 0);
+}
+
 int
 main(void)
 {
@@ -257,6 +464,11 @@ main(void)
         T(test_volume_takes_its_rows_along),
         T(test_connection_takes_its_opens_and_answers),
         T(test_answer_slots),
+        T(test_volumes_by_number),
+        T(test_mounts),
+        T(test_conflict_keeps_every_field),
+        T(test_newest_versions_first),
+        T(test_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
