@@ -90,11 +90,12 @@ helper_connection_mount(struct connection *connection, const struct helper_reque
     connection->fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (connection->fuse < 0)
         return errno;
+    /* The guard first: lists of mounts then show it before what lies on it. */
+    helper_target_guard(&connection->target);
     *what = "make the file system";
     int made = make_mount(connection->fuse, request, &error);
     if (made < 0)
         return error;
-    helper_target_guard(&connection->target);
     *what = "move the mount into place";
     /* Nobody serves yet: everything that asks the server would wait for ever. */
     if (statx(made, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &here) < 0 ||
