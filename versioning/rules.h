@@ -29,6 +29,7 @@
     X(RULE_CLEAN_ONLY,     "8",         "a foreign version takes a name only where the tree is not dirty")             \
     X(RULE_LATE_OURS,      "6",         "an older version of ours that came back is known as ours and replaced")       \
     X(RULE_ABA,            "6",         "no write restores an ETag that an unanswered request names as its condition") \
+    X(RULE_LANDED_HOME,    "7",         "what lands where its file no longer is, is not the file's newest version")        \
     X(RULE_LANDED,         "4, INV-10", "landed means version, size and md5 agree, never the id alone")                \
     X(RULE_BELIEVED,       "4",         "metadata counts only if size and md5 agree: other clients carry it along")    \
     X(RULE_LEASE_WEAK,     "6, INV-3",  "where one kind of condition is ignored, every write is under the lease")            \

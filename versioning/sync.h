@@ -113,8 +113,9 @@ enum sync_effect_bits {
     SYNC_MARK_UNKNOWN = 4, /* attempt stays, unknown := true */
     SYNC_SYNCED =
         8, /* effect.version of effect.node is in the bucket under have.etag: content FROZEN → CLEAN,
-                                 node's base := it, node's place := this key; its former key's row gets owner 0, discard.
-                                 Is the node gone meanwhile, this key's row gets owner 0, discard instead */
+                        node's base := it, node's place := this key; its former key's row gets owner 0,
+                        discard. A PUT that landed where its file no longer is gives no SYNCED but a
+                        have with discard: the file's bytes are still here, or a newer version's are */
     SYNC_KEEP_LOSER =
         16, /* conflict: mine = want (or attempt) version; theirs = effect.have (may be absent) */
     SYNC_TAKE_THEIRS = 32, /* the name now shows what lies there: a foreign object, or nothing */
