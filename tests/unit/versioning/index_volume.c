@@ -436,8 +436,11 @@ change_opens(struct index_tx *tx, void *arg, struct err *err)
                 return -1;
         }
     }
-    if (index_open_delete(tx, 1, 2, err) != 0 || index_open_delete(tx, 1, 2, err) != 0 ||
-        index_open_each(tx, 1, count_any_open, &sum[0], err) != 0 ||
+    for (unsigned twice = 0; twice < 2; twice++) { /* absent is fine */
+        if (index_open_delete(tx, 1, 2, err) != 0)
+            return -1;
+    }
+    if (index_open_each(tx, 1, count_any_open, &sum[0], err) != 0 ||
         index_open_each(tx, 0, count_any_open, &sum[1], err) != 0 ||
         index_open_drop_connection(tx, 0, err) != 0)
         return -1;
