@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
@@ -256,6 +257,7 @@ struct dir_call {
     struct index_volume volume;
     char prefix[LIMIT_KEY + 2];
     uint64_t sequence;
+    uint64_t gone; /* gone_keys_now() when the listing began */
     struct listing listing;
     size_t from, to; /* the part merged in one transaction */
     struct drop_list drop;
@@ -275,7 +277,27 @@ dir_tx(struct index_tx *tx, void *arg, struct err *err)
         index_node_path(tx, call->dir, path, sizeof(path), err) != 0)
         return -1;
     call->sequence = index_sequence(tx);
+    call->gone = gone_keys_now(&call->service->gone);
     return key_of_path(&call->volume, path, true, call->prefix, err);
+}
+
+static int
+see_key(void *arg, const struct index_key *row, struct err *err)
+{
+    (void)row;
+    (void)err;
+    *(bool *)arg = true;
+    return 0;
+}
+
+/* Below a prefix without a folder lie keys of ours that are on their way out (a folder that was renamed): whether there is
+ * anything else, a later listing tells. */
+static int
+is_ours_leaving(struct index_tx *tx, struct dir_call *call, const char *prefix, bool *out,
+                struct err *err)
+{
+    *out = gone_keys_since(&call->service->gone, call->gone, prefix, true);
+    return *out ? 0 : index_key_range(tx, prefix, "", 1, see_key, out, err);
 }
 
 /* A common prefix: a folder that exists because something lies below it. */
@@ -301,6 +323,11 @@ merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry
         *err = local;
         return -1;
     }
+    bool leaving;
+    if (is_ours_leaving(tx, call, entry->key, &leaving, err) != 0)
+        return -1;
+    if (leaving)
+        return 0;
     if (node_make(tx, &nobody, &at, &(struct node_kind){ INDEX_DIR, S_IFDIR | 0755 }, &node, err) !=
         0)
         return -1;
@@ -326,6 +353,8 @@ merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry
     } else if (missing.code != ERR_NOT_FOUND) {
         *err = missing;
         return -1;
+    } else if (gone_keys_since(&call->service->gone, call->gone, entry->key, false)) {
+        return 0;
     }
     struct key_view *kv = malloc(sizeof(*kv));
     if (kv == NULL)
@@ -423,6 +452,84 @@ missing_tx(struct index_tx *tx, void *arg, struct err *err)
     return 0;
 }
 
+#define BARE_MAX 64u
+struct bare_folders {
+    struct index_tx *tx;
+    struct dir_call *call;
+    int64_t node[BARE_MAX];
+    size_t count;
+};
+
+static int
+is_bare(struct index_tx *tx, const struct index_node *dir, bool *out, struct err *err)
+{
+    bool children = true;
+    *out = false;
+    if (dir->kind != INDEX_DIR || (dir->flags & (INDEX_NODE_MARKER | INDEX_NODE_ORPHAN)) != 0)
+        return 0;
+    if (index_node_has_children(tx, dir->id, &children, err) != 0)
+        return -1;
+    *out = !children;
+    return 0;
+}
+
+static int
+find_bare(void *arg, const struct index_node *row, struct err *err)
+{
+    struct bare_folders *bare = arg;
+    char key[LIMIT_KEY + LIMIT_NAME + 8];
+    bool found;
+    (void)snprintf(key, sizeof(key), "%s%s/", bare->call->prefix, row->name);
+    if (bare->count == BARE_MAX || row->kind != INDEX_DIR || was_listed(&bare->call->listing, key))
+        return 0;
+    if (is_bare(bare->tx, row, &found, err) != 0)
+        return -1;
+    if (found)
+        bare->node[bare->count++] = row->id;
+    return 0;
+}
+
+static int
+find_bare_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct bare_folders *bare = arg;
+    bare->tx = tx;
+    return index_node_children(tx, bare->call->dir, 0, UINT_MAX, find_bare, bare, err);
+}
+
+/* A folder of others is there as long as something lies below it. */
+static int
+end_bare_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct bare_folders *bare = arg;
+    struct volume_service *service = bare->call->service;
+    struct index_node node;
+    for (size_t i = 0; i < bare->count; i++) {
+        struct err missing = ERR_INIT;
+        bool found;
+        if (index_node_get(tx, bare->node[i], &node, &missing) != 0)
+            continue;
+        if (is_bare(tx, &node, &found, err) != 0)
+            return -1;
+        if (!found)
+            continue;
+        event_emit(service, VOLUME_EVENT_REMOVED, &node, 0);
+        if (node_unname(service, tx, &node, false, &bare->call->drop, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+end_bare_folders(struct dir_call *call, struct err *err)
+{
+    struct bare_folders bare = { .call = call };
+    struct index *index = call->service->index;
+    if (index_read(index, find_bare_tx, &bare, err) != 0)
+        return -1;
+    return bare.count == 0 ? 0 : index_write(index, INDEX_NORMAL, end_bare_tx, &bare, err);
+}
+
 static int
 listed_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -448,14 +555,18 @@ merge_all(struct dir_call *call, struct err *err)
         if (rc == 0)
             drop_run(service, &call->drop);
     }
-    free(call->drop.number);
     if (rc == 0)
         rc = index_read(service->index, missing_tx, call, err);
     /* "Absent" is confirmed by a HEAD, each. */
     for (size_t i = 0; rc == 0 && i < call->missing.count; i++)
         rc = bucket_observe_key(service, call->node.volume, call->missing.entry[i].key, err);
     if (rc == 0)
+        rc = end_bare_folders(call, err);
+    if (rc == 0)
         rc = index_write(service->index, INDEX_NORMAL, listed_tx, call, err);
+    if (rc == 0)
+        drop_run(service, &call->drop);
+    free(call->drop.number);
     return rc;
 }
 

@@ -430,6 +430,7 @@ volume_service_open(const struct volume_service_args *args, struct err *err)
     service->upload_threads = args->upload_threads > 0 ? args->upload_threads : 8;
     atomic_store(&service->next_fh, (uint64_t)clock_wall_ns());
     pthread_mutex_init(&service->status_lock, NULL);
+    gone_keys_init(&service->gone);
     if (open_parts(service, args, err) == 0)
         return service;
     volume_service_close(service, 0);
@@ -477,6 +478,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     if (service->state_fd >= 0)
         close(service->state_fd);
     pthread_mutex_destroy(&service->status_lock);
+    gone_keys_release(&service->gone);
     free(service->state_dir);
     free(service);
 }

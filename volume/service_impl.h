@@ -32,12 +32,13 @@ struct inode {
     enum content_state state; /* of that row */
     unsigned content_flags;
     unsigned writers;
+    bool making;          /* created a moment ago, its content file does not exist yet */
     bool fetching;        /* one thread brings bytes; others wait on `fetched` */
     int64_t failed_ns;    /* mono: when a fetch last failed, 0: it did not */
     struct err fetch_err; /* with what */
     bool dirty_size;      /* written since the last row update */
     bool loose;           /* written since the last fdatasync of `file` */
-    int told_error;       /* errno that FLUSH or FSYNC still has to tell, 0: none */
+    atomic_int told_error; /* errno that FLUSH or FSYNC still has to tell, 0: none */
 };
 
 #define INODE_BUCKETS 4096
@@ -52,6 +53,7 @@ struct volume_file {
     uint64_t fh;
     int64_t connection;
     bool writable;
+    bool counted; /* among the inode's writers */
     bool append;
 };
 
@@ -59,6 +61,21 @@ struct event_queue;
 struct sync_engine;
 struct lease_keeper;
 struct lister;
+
+/* gone.c: keys whose objects ended lately. */
+#define GONE_KEYS 1024u
+struct gone_keys {
+    pthread_mutex_t lock; /* a leaf */
+    uint64_t count;       /* so many were added ever; the last ones are in `key` */
+    char *key[GONE_KEYS];
+};
+void gone_keys_init(struct gone_keys *gone);
+void gone_keys_release(struct gone_keys *gone);
+void gone_keys_add(struct gone_keys *gone, const char *key);
+uint64_t gone_keys_now(struct gone_keys *gone);
+/* Whether `key`, or with `prefix` any key that begins so, ended since gone_keys_now() answered `since`; true also when
+ * that is not remembered. */
+bool gone_keys_since(struct gone_keys *gone, uint64_t since, const char *key, bool prefix);
 
 struct volume_service {
     char *state_dir;
@@ -79,6 +96,7 @@ struct volume_service {
     char gateway_id[ULID_SIZE];
     char boot_id[SYS_BOOT_ID_SIZE];
     bool same_boot;
+    struct gone_keys gone;
     int64_t listed_since_ns; /* older listings of folders count as none */
     bool started;
     atomic_bool stopping;
@@ -111,6 +129,8 @@ void inode_table_release(struct inode_table *table);
 struct inode *inode_ref(struct inode_table *table, int64_t node, bool open,
                         struct err *err) MUST_CHECK;
 void inode_unref(struct inode_table *table, struct inode *inode, bool open);
+/* A new entry whose content file is still to be made; content.c waits until create.c has done so. */
+void inode_making(struct inode_table *table, struct inode *inode);
 /* Handles of programs on this node; a leaf call, usable inside index functions. */
 unsigned inode_open_count(struct inode_table *table, int64_t node);
 /* The entry if it exists, referenced; NULL else. */
@@ -134,6 +154,9 @@ int key_to_node(struct index_tx *tx, const struct index_volume *volume, const ch
 /* Makes or advances the work item of a key. `delay_ns`: not before now + delay. */
 int key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t delay_ns,
                   struct err *err) MUST_CHECK;
+/* The same at once, for work that comes of other work begun at `since_ns` (0: now). */
+int key_want_since(struct index_tx *tx, int64_t volume, const char *key, int64_t since_ns,
+                   struct err *err) MUST_CHECK;
 /* The object at `key` is no longer wanted by us: its row says so, and its work item is made. */
 int key_discard(struct index_tx *tx, int64_t volume, const char *key, struct err *err) MUST_CHECK;
 
@@ -245,7 +268,9 @@ struct view_change {
     const struct sync_effect *effect;
     const struct object_attrs *attrs; /* what a HEAD told about theirs; NULL: unknown */
     struct drop_list *drop;
-    bool loser_kept; /* set on the way: ours lives on as a conflict */
+    /* set on the way */
+    bool loser_kept; /* ours lives on as a conflict */
+    int64_t cleaned, cleaned_node; /* the content row that is CLEAN now, 0: none */
 };
 int view_apply(struct view_change *change, struct err *err) MUST_CHECK;
 
@@ -254,6 +279,7 @@ struct view_loser {
     const struct index_content *content;
     const char *reason; /* "conflict", "deleted" or "torn" */
     struct sync_have theirs;
+    int64_t since_ns; /* of the work that found it, 0: now */
 };
 int view_keep_loser(struct volume_service *service, struct index_tx *tx,
                     const struct index_node *node, const struct view_loser *loser,

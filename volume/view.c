@@ -268,16 +268,18 @@ landed_without_bytes(struct index_tx *tx, struct index_node *node, const struct 
     return node_drop_contents(tx, node->id, 0, drop, err);
 }
 
-/* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. */
+/* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. `here`: at the node's own place. */
 static int
-clean_content(struct index_tx *tx, struct index_node *node, const struct sync_effect *effect,
-              struct drop_list *drop, struct err *err)
+clean_content(struct view_change *change, struct index_node *node, bool here, struct err *err)
 {
+    struct index_tx *tx = change->tx;
+    const struct sync_effect *effect = change->effect;
+    struct drop_list *drop = change->drop;
     struct find_version find = { .version = effect->version };
     if (index_content_of_node(tx, node->id, match_version, &find, err) != 0)
         return -1;
     if (!find.found)
-        return landed_without_bytes(tx, node, effect, drop, err);
+        return here ? landed_without_bytes(tx, node, effect, drop, err) : 0;
     if (record_version(tx, node, &find.row, &effect->have, err) != 0)
         return -1;
     if (node->kind == INDEX_FILE && node->content == find.row.id) {
@@ -285,6 +287,8 @@ clean_content(struct index_tx *tx, struct index_node *node, const struct sync_ef
         text_set(find.row.etag, effect->have.etag);
         if (index_content_update(tx, &find.row, err) != 0)
             return -1;
+        change->cleaned = find.row.id;
+        change->cleaned_node = node->id;
         return node_drop_contents(tx, node->id, find.row.id, drop, err);
     }
     if (node->content == find.row.id)
@@ -294,10 +298,24 @@ clean_content(struct index_tx *tx, struct index_node *node, const struct sync_ef
     return index_content_delete(tx, find.row.id, err);
 }
 
+/* Work that comes of other work is as old: a barrier that waits for the one waits for the other. */
 static int
-place_node(struct index_tx *tx, const char *key, struct index_node *node,
-           const struct sync_effect *effect, struct err *err)
+discard_since(struct view_change *change, const char *key, struct err *err)
 {
+    int64_t volume = change->kv->intent.volume;
+    if (key[0] == '\0')
+        return 0;
+    if (key_discard(change->tx, volume, key, err) != 0)
+        return -1;
+    return key_want_since(change->tx, volume, key, change->kv->intent.since_ns, err);
+}
+
+static int
+place_node(struct view_change *change, struct index_node *node, struct err *err)
+{
+    struct index_tx *tx = change->tx;
+    const char *key = change->key;
+    const struct sync_effect *effect = change->effect;
     char old[LIMIT_KEY + 1];
     text_set(old, node->key);
     text_set(node->key, key);
@@ -305,7 +323,7 @@ place_node(struct index_tx *tx, const char *key, struct index_node *node,
     text_set(node->etag, effect->have.etag);
     if (index_node_update(tx, node, err) != 0)
         return -1;
-    return strcmp(old, key) == 0 ? 0 : key_discard(tx, node->volume, old, err);
+    return strcmp(old, key) == 0 ? 0 : discard_since(change, old, err);
 }
 
 static int
@@ -324,20 +342,20 @@ synced_conflict(struct index_tx *tx, struct key_view *kv, struct drop_list *drop
     return index_content_delete(tx, content, err);
 }
 
-/* Renamed or removed while the request ran. */
+/* Renamed or removed while the request ran. What landed here may be all that the bucket has of the newest bytes. */
 static int
 synced_elsewhere(struct view_change *change, struct index_node *node, const char *home,
                  struct err *err)
 {
     /* Gone, or at home already: this copy is not needed. */
-    if (home[0] == '\0' || strcmp(node->key, home) == 0) {
+    if (home[0] == '\0' || (change->cleaned == 0 && strcmp(node->key, home) == 0)) {
         if (index_node_update(change->tx, node, err) != 0)
             return -1;
-        return key_discard(change->tx, node->volume, change->key, err);
+        return discard_since(change, change->key, err);
     }
-    if (place_node(change->tx, change->key, node, change->effect, err) != 0)
+    if (place_node(change, node, err) != 0)
         return -1;
-    return key_want_sync(change->tx, node->volume, home, 0, err);
+    return key_want_since(change->tx, node->volume, home, change->kv->intent.since_ns, err);
 }
 
 static int
@@ -354,14 +372,15 @@ apply_synced(struct view_change *change, struct err *err)
             return -1;
         return key_discard(tx, change->kv->intent.volume, change->key, err);
     }
-    if (clean_content(tx, &node, change->effect, change->drop, err) != 0)
-        return -1;
     bool orphan = (node.flags & INDEX_NODE_ORPHAN) != 0;
     if (!orphan && key_of_node(tx, &node, home, err) != 0)
         return -1;
-    if (strcmp(home, change->key) != 0)
+    bool here = strcmp(home, change->key) == 0;
+    if (clean_content(change, &node, here, err) != 0)
+        return -1;
+    if (!here)
         return synced_elsewhere(change, &node, home, err);
-    if (place_node(tx, change->key, &node, change->effect, err) != 0)
+    if (place_node(change, &node, err) != 0)
         return -1;
     event_emit(change->service, VOLUME_EVENT_SYNCED, &node, 0);
     return 0;
@@ -425,7 +444,7 @@ view_keep_loser(struct volume_service *service, struct index_tx *tx, const struc
     if (index_content_update(tx, &mine, err) != 0 || index_conflict_put(tx, &row, err) != 0)
         return -1;
     event_emit(service, VOLUME_EVENT_CONFLICT, node, 0);
-    return key_want_sync(tx, node->volume, key, 0, err);
+    return key_want_since(tx, node->volume, key, loser->since_ns, err);
 }
 
 static int
@@ -449,7 +468,8 @@ apply_loser(struct view_change *change, struct err *err)
     }
     struct view_loser loser = { .content = &pick.row,
                                 .reason = effect->have.present ? "conflict" : "deleted",
-                                .theirs = effect->have };
+                                .theirs = effect->have,
+                                .since_ns = change->kv->intent.since_ns };
     change->loser_kept = true;
     return view_keep_loser(change->service, tx, &node, &loser, err);
 }
@@ -516,14 +536,14 @@ leave_old_key(struct view_change *change, const struct index_node *node, struct 
     if (node->key[0] == '\0' || strcmp(node->key, change->key) == 0)
         return 0;
     if (change->loser_kept || node->kind != INDEX_FILE)
-        return key_discard(change->tx, node->volume, node->key, err);
+        return discard_since(change, node->key, err);
     if (index_key_get(change->tx, node->key, &row, &missing) != 0)
         return not_found_is_fine(&missing, err);
     row.owner = 0;
     row.discard = false;
     if (index_key_put(change->tx, &row, err) != 0)
         return -1;
-    return key_want_sync(change->tx, node->volume, node->key, 0, err);
+    return key_want_since(change->tx, node->volume, node->key, change->kv->intent.since_ns, err);
 }
 
 static int
@@ -703,6 +723,8 @@ view_apply(struct view_change *change, struct err *err)
 {
     const struct sync_effect *effect = change->effect;
     int64_t volume = change->kv->intent.volume;
+    if ((effect->bits & SYNC_SET_HAVE) != 0 && !effect->have.present)
+        gone_keys_add(&change->service->gone, change->key);
     if ((effect->bits & SYNC_SET_HAVE) != 0 &&
         put_have(change->tx, volume, change->key, &effect->have, err) != 0)
         return -1;
