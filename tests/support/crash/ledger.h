@@ -12,7 +12,7 @@
  */
 #define LEDGER_THREADS 4u
 #define LEDGER_SLOTS 8u
-#define LEDGER_HISTORY 1024u
+#define LEDGER_HISTORY 4096u
 #define LEDGER_FILES 2u
 #define LEDGER_SECTOR 512u
 #define LEDGER_SECTORS 4096u
@@ -63,7 +63,7 @@ struct ledger_thread {
 struct ledger {
     struct ledger_thread thread[LEDGER_THREADS];
     uint32_t threads;
-    uint64_t operations, barriers, conflicts_torn, recoveries;
+    uint64_t operations, barriers, conflicts_torn, conflicts_behind, recoveries, parked;
     bool ready; /* the workload began */
     bool set_up;
     char trouble[256]; /* what the workload could not do */

@@ -180,6 +180,7 @@ rig_open(const char *state, struct store *store, struct err *err)
                                         .store = store,
                                         .cache = { .max_bytes = 1u << 30,
                                                    .reserve_bytes = 1u << 16 },
+                                        .list_ttl_ns = 200 * NS_PER_MS,
                                         .upload_threads = 3,
                                         .fetch_threads = 2 };
     struct volume_service *service = volume_service_open(&args, err);

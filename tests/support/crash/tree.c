@@ -1,6 +1,7 @@
 #include "support/crash/tree.h"
 
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -297,6 +298,19 @@ same_bytes(const struct tree_entry *a, const struct tree_entry *b)
     return a->kind == b->kind && a->size == b->size && strcmp(a->sha256, b->sha256) == 0;
 }
 
+__attribute__((format(printf, 2, 3))) static unsigned
+differ(const char *when, const char *fmt, ...)
+{
+    char text[LIMIT_PATH + 200];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (when != NULL)
+        rig_break("%s: %s", when, text);
+    return 1;
+}
+
 static unsigned
 check_entry(const struct tree *volume, size_t at, const struct tree *bucket, const char *when)
 {
@@ -305,18 +319,17 @@ check_entry(const struct tree *volume, size_t at, const struct tree *bucket, con
     if (mine->kind == INDEX_DIR && (theirs != NULL || !is_empty_dir(volume, at)))
         return 0;
     if (theirs == NULL) {
-        rig_break("%s: '%s' (%llu bytes, kind %d) has no object", when, mine->path,
-                  (unsigned long long)mine->size, (int)mine->kind);
-        return 1;
+        return differ(when, "'%s' (%llu bytes, kind %d) has no object", mine->path,
+                      (unsigned long long)mine->size, (int)mine->kind);
     }
     if (mine->kind == INDEX_SYMLINK
             ? theirs->kind == INDEX_SYMLINK && strcmp(mine->sha256, theirs->sha256) == 0
             : same_bytes(mine, theirs))
         return 0;
-    rig_break("%s: '%s' differs: volume %llu bytes %.12s kind %d, bucket %llu bytes %.12s kind %d",
-              when, mine->path, (unsigned long long)mine->size, mine->sha256, (int)mine->kind,
-              (unsigned long long)theirs->size, theirs->sha256, (int)theirs->kind);
-    return 1;
+    return differ(when,
+                  "'%s' differs: volume %llu bytes %.12s kind %d, bucket %llu bytes %.12s kind %d",
+                  mine->path, (unsigned long long)mine->size, mine->sha256, (int)mine->kind,
+                  (unsigned long long)theirs->size, theirs->sha256, (int)theirs->kind);
 }
 
 unsigned
@@ -329,10 +342,9 @@ tree_compare(const struct tree *volume, const struct tree *bucket, const char *w
         const struct tree_entry *mine = find(volume, bucket->entry[i].path);
         if (mine != NULL && (mine->kind == INDEX_DIR) == (bucket->entry[i].kind == INDEX_DIR))
             continue;
-        rig_break("%s: the bucket has '%s' (%llu bytes, kind %d), the volume has not", when,
-                  bucket->entry[i].path, (unsigned long long)bucket->entry[i].size,
-                  (int)bucket->entry[i].kind);
-        differences++;
+        differences += differ(when, "the bucket has '%s' (%llu bytes, kind %d), the volume has not",
+                              bucket->entry[i].path, (unsigned long long)bucket->entry[i].size,
+                              (int)bucket->entry[i].kind);
     }
     return differences;
 }

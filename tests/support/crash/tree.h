@@ -23,7 +23,7 @@ int tree_of_volume(struct volume_service *service, int64_t volume, struct tree *
 /* Every object below a prefix, read whole; "x/" is the marker of folder x. */
 int tree_of_bucket(struct store *store, const char *prefix, struct tree *out,
                    struct err *err) MUST_CHECK;
-/* Says what differs with rig_break(): each file and link has its object and no other object is there; each empty folder
+/* Says what differs with rig_break() (`when` NULL: only counts): each file and link has its object and no other object is there; each empty folder
  * has a marker. Answers the number of differences. */
 unsigned tree_compare(const struct tree *volume, const struct tree *bucket, const char *when);
 /* One file whole; caller frees *data. ERR_NOT_FOUND. */

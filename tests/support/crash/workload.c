@@ -208,6 +208,9 @@ move_begin(struct worker *worker, unsigned from, unsigned to)
     move->from[move->count] = from;
     move->to[move->count] = to;
     move->state[move->count++] = state;
+    /* A torn save that was moved goes back to what the file was before, under the new name. */
+    for (uint32_t i = source->durable; i + 1 < source->count; i++)
+        ledger_begin(&ledger->slot[to], source->state[i]);
     ledger_begin(&ledger->slot[to], state);
     ledger->slot[to].bytes_durable[ledger->slot[to].count - 1] = durable;
     ledger_begin(source, LEDGER_ABSENT);
