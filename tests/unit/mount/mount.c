@@ -189,6 +189,76 @@ test_restore(void **state)
     mount_service_close(service, 0);
 }
 
+/* ---- leases ---- */
+static _Atomic int64_t boot_ahead;
+
+static int64_t
+moved_boot(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec + boot_ahead;
+}
+
+static int64_t
+real_wall(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+static int64_t
+real_mono(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+static void
+real_sleep(int64_t ns)
+{
+    struct timespec span = { .tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S };
+    (void)nanosleep(&span, NULL);
+}
+
+static void
+test_lease(void **state)
+{
+    (void)state;
+    static const struct clock_table table = { real_wall, real_mono, moved_boot, real_sleep };
+    struct err err = ERR_INIT;
+    struct mount_info found;
+    boot_ahead = 0;
+    clock_replace(&table);
+    struct mount_service *service = open_service();
+    assert_int_equal(
+        mount_add(service, &(struct mount_args){ .volume = 1, .lease_ns = NS_PER_S }, &found, &err),
+        -1);
+    assert_int_equal(err.code, ERR_INVAL);
+    struct mount_info info =
+        add(service,
+            &(struct mount_args){ .volume = 1, .path = in_work("m"), .lease_ns = 60 * NS_PER_S });
+    assert_in_range(info.expires_ns - real_wall(), 58 * NS_PER_S, 60 * NS_PER_S);
+    int64_t later = 120 * NS_PER_S;
+    assert_int_equal(mount_renew(service, info.id, later, &found, &err), 0);
+    assert_in_range(found.expires_ns - real_wall(), 118 * NS_PER_S, 120 * NS_PER_S);
+    boot_ahead = 61 * NS_PER_S; /* the first end passes */
+    struct mount_info other =
+        add(service, &(struct mount_args){ .volume = 1 }); /* wakes the keeper */
+    clock_sleep_ns(50 * NS_PER_MS);
+    assert_true(is_fuse(in_work("m")));
+    boot_ahead = 121 * NS_PER_S;
+    take_off(service, other.id, false);
+    for (int i = 0; i < 500 && mount_find(service, info.id, &found, &err) == 0; i++)
+        clock_sleep_ns(10 * NS_PER_MS);
+    assert_int_equal(mount_find(service, info.id, &found, &err), -1);
+    assert_false(is_fuse(in_work("m")));
+    mount_service_close(service, 0);
+    clock_replace(NULL);
+}
+
 /* ---- a dead gateway ---- */
 static void
 test_death_and_return(void **state)
@@ -251,8 +321,8 @@ main(void)
         TEST(test_mount_and_unmount), TEST(test_default_path_is_guarded),
         TEST(test_bad_mountpoints),   TEST(test_read_only),
         TEST(test_busy_and_force),    TEST(test_unsynced_stays_mounted),
-        TEST(test_restore),           TEST(test_death_and_return),
-        TEST(test_libfuse_mounts),
+        TEST(test_restore),           TEST(test_lease),
+        TEST(test_death_and_return),  TEST(test_libfuse_mounts),
     };
     if (!can_mount()) {
         (void)printf("skip: needs root, /dev/fuse and holdfast-mounter beside the tests\n");
