@@ -19,16 +19,49 @@ struct observe_call {
     struct observed seen;
     struct object_attrs attrs;
     bool has_attrs;
-    uint64_t sequence; /* judge only rows unchanged since; 0: any */
+    uint64_t sequence, gone; /* before the question: what changed since is newer than the answer */
     struct drop_list drop;
 };
+
+static int
+before_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct observe_call *call = arg;
+    (void)err;
+    call->sequence = index_sequence(tx);
+    call->gone = gone_keys_now(&call->service->gone);
+    return 0;
+}
+
+/* Answered before the key was written or deleted by ourselves? */
+static int
+is_outdated(struct index_tx *tx, const struct observe_call *call, bool *out, struct err *err)
+{
+    struct index_key row;
+    struct err missing = ERR_INIT;
+    if (index_key_get(tx, call->key, &row, &missing) == 0) {
+        *out = row.sequence > call->sequence;
+        return 0;
+    }
+    if (missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    *out = gone_keys_since(&call->service->gone, call->gone, call->key, false);
+    return 0;
+}
 
 static int
 observe_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct observe_call *call = arg;
-    struct key_view *kv = malloc(sizeof(*kv));
     struct sync_effect effect;
+    bool outdated;
+    if (is_outdated(tx, call, &outdated, err) != 0)
+        return -1;
+    if (outdated)
+        return 0;
+    struct key_view *kv = malloc(sizeof(*kv));
     if (kv == NULL)
         return err_nomem(err);
     int rc = view_build(call->service, tx, call->volume, call->key, kv, err);
@@ -68,6 +101,8 @@ bucket_observe_key(struct volume_service *service, int64_t volume, const char *k
     struct observe_call call = { .service = service, .volume = volume, .key = key };
     struct store_object object;
     struct err local = ERR_INIT;
+    if (index_read(service->index, before_tx, &call, err) != 0)
+        return -1;
     store_object_init(&object);
     int rc = store_head(service->store, key, 0, &object, &local);
     bool absent = rc != 0 && local.code == ERR_NOT_FOUND;
