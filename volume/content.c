@@ -31,6 +31,7 @@ struct content_call {
     struct drop_list drop;
     struct stat st;
     bool made_fresh;
+    int64_t before; /* what undo_write_tx() puts back */
 };
 
 struct frozen_call {
@@ -183,12 +184,25 @@ open_fresh(struct volume_service *service, struct content_call *call, struct err
     return 0;
 }
 
-int
-content_open_locked(struct volume_service *service, struct inode *inode, struct err *err)
+/* The cache's file is not there (somebody removed it): a synced version comes from the bucket again. */
+static int
+forget_missing(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct content_call *call = arg;
+    struct index_content row;
+    if (index_content_get(tx, call->content.id, &row, err) != 0)
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    if (row.state != CONTENT_CLEAN)
+        return err_set(err, ERR_IO, "the staged bytes of content file %lld are not there",
+                       (long long)row.id);
+    return drop_content_row(tx, arg, err);
+}
+
+static int
+open_once(struct volume_service *service, struct inode *inode, struct err *err)
 {
     struct content_call call = { .service = service, .inode = inode };
-    if (inode->file != NULL)
-        return 0;
+    struct err local = ERR_INIT;
     if (index_read(service->index, load_rows, &call, err) != 0)
         return -1;
     if (!call.has_content &&
@@ -196,12 +210,40 @@ content_open_locked(struct volume_service *service, struct inode *inode, struct 
         return -1;
     if (call.made_fresh)
         return open_fresh(service, &call, err);
-    struct cache_file *file = cache_get(service->cache, call.content.id, err);
-    if (file == NULL)
+    struct cache_file *file = cache_get(service->cache, call.content.id, &local);
+    if (file == NULL && local.code == ERR_NOT_FOUND) {
+        log_error(volume, "content file %lld of node %lld is gone", (long long)call.content.id,
+                  (long long)inode->node);
+        return index_write(service->index, INDEX_NORMAL, forget_missing, &call, err);
+    }
+    if (file == NULL) {
+        *err = local;
         return err_wrap(err, "content file %lld", (long long)call.content.id);
+    }
     content_adopt_locked(inode, &call.content, file);
+    /* Nobody remembers what its writer did: it counts as changed. */
+    if (call.content.state == CONTENT_LIVE)
+        inode->dirty_size = inode->loose = true;
     cache_touch(service->cache, call.content.id);
     return 0;
+}
+
+/* The name of a new file is there a moment before its content file (create.c). */
+static void
+await_making(struct inode *inode)
+{
+    while (inode->making)
+        pthread_cond_wait(&inode->fetched, &inode->lock);
+}
+
+int
+content_open_locked(struct volume_service *service, struct inode *inode, struct err *err)
+{
+    await_making(inode);
+    for (unsigned tries = 0; tries < 3 && inode->file == NULL; tries++)
+        if (open_once(service, inode, err) != 0)
+            return -1;
+    return inode->file != NULL ? 0 : err_set(err, ERR_IO, "the content file cannot be kept");
 }
 
 /* ---- fetching ---- */
@@ -356,6 +398,7 @@ wait_fetch(struct inode *inode, int64_t deadline_ns, struct err *err)
     return 0;
 }
 
+/* 1: the object is another one by now. */
 static int
 fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode,
            uint64_t off, uint64_t len, struct err *err)
@@ -376,7 +419,7 @@ fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct 
     if (rc != 0) {
         *err = inode->fetch_err = local;
         if (local.code == ERR_CONFLICT || local.code == ERR_NOT_FOUND)
-            return reresolve(service, inode, &job, err);
+            return reresolve(service, inode, &job, err) == 0 ? 1 : -1;
         return -1;
     }
     if (complete) {
@@ -419,7 +462,7 @@ content_need_locked(struct volume_service *service, const struct volume_ctx *ctx
 {
     uint64_t miss_off, miss_len;
     int64_t deadline = service_deadline(ctx);
-    for (unsigned tries = 0; tries < 64; tries++) {
+    for (unsigned changes = 0; changes < 64;) {
         if (content_open_locked(service, inode, err) != 0)
             return -1;
         if (!cache_map_missing(inode->file, off, len, &miss_off, &miss_len))
@@ -428,13 +471,13 @@ content_need_locked(struct volume_service *service, const struct volume_ctx *ctx
             return err_set(err, ERR_AGAIN, "bytes have to be fetched first");
         if (failed_just_now(inode, err))
             return -1;
-        if (inode->fetching ? wait_fetch(inode, deadline, err) != 0
-                            : fetch_once(service, ctx, inode, miss_off, miss_len, err) != 0)
-            return -1;
-        if (inode->fetching || clock_mono_ns() < deadline)
-            tries = inode->fetching ? 0 : tries;
         if (clock_mono_ns() >= deadline)
             return err_set(err, ERR_STORE_TIMEOUT, "the bytes did not arrive in time");
+        int rc = inode->fetching ? wait_fetch(inode, deadline, err)
+                                 : fetch_once(service, ctx, inode, miss_off, miss_len, err);
+        if (rc < 0)
+            return -1;
+        changes += (unsigned)rc;
     }
     return err_set(err, ERR_IO, "the object keeps changing in the bucket");
 }
@@ -461,12 +504,16 @@ static int
 begin_write_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct content_call *call = arg;
-    int64_t before = call->content.id;
+    struct index_content seen = call->content;
+    bool in_place = call->how == CONTENT_OPEN_THAW || call->how == CONTENT_OPEN_IN_PLACE;
     if (load_rows(tx, call, err) != 0)
         return -1;
-    if ((call->has_content ? call->content.id : 0) != before ||
-        (call->how == CONTENT_OPEN_THAW && call->attempt_sent))
+    /* The engine may have frozen the bytes for a move and sent them since. */
+    if ((call->has_content ? call->content.id : 0) != seen.id ||
+        (call->has_content && call->content.state != seen.state) ||
+        (in_place && call->attempt_sent))
         return err_set(err, ERR_AGAIN, "the file changed meanwhile");
+    call->before = call->node.content;
     if (call->how == CONTENT_OPEN_NEW_EMPTY || call->how == CONTENT_OPEN_NEW_COPY) {
         stage_row(call);
         if (index_content_insert(tx, &call->content, err) != 0)
@@ -504,7 +551,7 @@ undo_write_tx(struct index_tx *tx, void *arg, struct err *err)
     if (index_content_delete(tx, call->content.id, err) != 0 ||
         index_node_get(tx, call->inode->node, &node, err) != 0)
         return -1;
-    node.content = call->inode->content;
+    node.content = call->before;
     return index_node_update(tx, &node, err);
 }
 
@@ -581,13 +628,13 @@ apply_write(struct volume_service *service, struct content_call *call, struct er
         return -1;
     if (call->how == CONTENT_OPEN_NEW_EMPTY || call->how == CONTENT_OPEN_NEW_COPY)
         return make_live_file(service, call, err);
+    inode->state = CONTENT_LIVE;
+    inode->content_flags = call->content.flags;
     if (call->how != CONTENT_OPEN_JOIN) {
         cache_pin(service->cache, call->content.id);
         if (cache_meta_write(inode->file, &call->meta, err) != 0)
             return -1;
     }
-    inode->state = CONTENT_LIVE;
-    inode->content_flags = call->content.flags;
     if (!call->truncate)
         return 0;
     inode->dirty_size = inode->loose = true;
@@ -598,6 +645,7 @@ int
 content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
                            struct inode *inode, bool truncate, uint64_t open_fh, struct err *err)
 {
+    await_making(inode);
     for (unsigned tries = 0; tries < 16; tries++) {
         struct content_call call = { .service = service,
                                      .inode = inode,
@@ -615,8 +663,13 @@ content_begin_write_locked(struct volume_service *service, const struct volume_c
             inode->dirty_size |= truncate;
             return 0;
         }
-        if (err->code != ERR_AGAIN || ctx->nowait)
-            return -1;
+        if (err->code == ERR_AGAIN && !ctx->nowait)
+            continue;
+        /* No close of a writer will come: what is LIVE in the index already is frozen as it was. */
+        struct err ignored = ERR_INIT;
+        if (inode->writers == 0 && content_freeze_locked(service, inode, &ignored) != 0)
+            log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, ignored.msg);
+        return -1;
     }
     return err_set(err, ERR_BUSY, "the file keeps changing");
 }
@@ -717,7 +770,17 @@ unfreeze_unchanged(struct index_tx *tx, struct freeze_call *call, struct err *er
     row->size = (uint64_t)call->st.st_size;
     text_set(row->version, call->node.version);
     text_set(row->etag, call->node.etag);
-    return index_content_update(tx, row, err);
+    if (index_content_update(tx, row, err) != 0)
+        return -1;
+    if ((call->node.flags & INDEX_NODE_ORPHAN) != 0)
+        return 0;
+    /* What waited for the writer, a move or new attributes, goes on. */
+    char home[LIMIT_KEY + 1];
+    if (key_of_node(tx, &call->node, home, err) != 0)
+        return -1;
+    bool waits = (call->node.flags & INDEX_NODE_ATTRS_DIRTY) != 0 ||
+                 strcmp(call->node.key, home) != 0;
+    return waits ? key_want_sync(tx, call->node.volume, home, 0, err) : 0;
 }
 
 static int
@@ -755,10 +818,19 @@ freeze_tx(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     if (call->content.state != CONTENT_LIVE)
         return 0;
+    struct index_content staged;
+    struct err missing = ERR_INIT;
     bool was_synced = call->node.key[0] != '\0' && call->content.version[0] == '\0';
     was_synced |=
         call->node.key[0] != '\0' && strcmp(call->content.version, call->node.version) == 0;
-    if (!call->changed && was_synced && strcmp(call->content.base_etag, call->node.etag) == 0 &&
+    /* A copy made beside an upload holds bytes that no object has yet: it is no copy of the synced version. */
+    bool beside = content_frozen_of(tx, call->node.id, &staged, &missing) == 0;
+    if (!beside && missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    if (!call->changed && was_synced && !beside &&
+        strcmp(call->content.base_etag, call->node.etag) == 0 &&
         (call->content.flags & CONTENT_TRUNCATED) == 0)
         return unfreeze_unchanged(tx, call, err);
     return freeze_rows(tx, call, err);

@@ -46,6 +46,7 @@ make_handle(struct index_tx *tx, struct create_call *call, struct err *err)
     call->file = handle_new(call->service, call->ctx, call->node.id, flags, err);
     if (call->file == NULL)
         return -1;
+    inode_making(&call->service->inodes, call->file->inode);
     struct index_open open = { .connection = call->ctx->connection,
                                .fh = call->file->fh,
                                .node = call->node.id,
@@ -85,13 +86,25 @@ uncreate_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_node_delete(tx, call->node.id, err);
 }
 
+/* Who found the name meanwhile waits for this (content.c). */
+static void
+end_making(struct inode *inode)
+{
+    pthread_mutex_lock(&inode->lock);
+    inode->making = false;
+    pthread_cond_broadcast(&inode->fetched);
+    pthread_mutex_unlock(&inode->lock);
+}
+
 static int
 create_new(struct create_call *call, struct err *err)
 {
     struct volume_service *service = call->service;
     if (index_write(service->index, INDEX_NORMAL, create_tx, call, err) != 0) {
-        if (call->file != NULL)
+        if (call->file != NULL) {
+            end_making(call->file->inode);
             handle_forget(call->file);
+        }
         return -1;
     }
     if (call->replayed)
@@ -104,13 +117,17 @@ create_new(struct create_call *call, struct err *err)
         struct err ignored = ERR_INIT;
         if (index_write(service->index, INDEX_NORMAL, uncreate_tx, call, &ignored) != 0)
             log_error(volume, "cannot take back a file that could not be staged: %s", ignored.msg);
+        end_making(inode);
         handle_forget(call->file);
         return -1;
     }
     pthread_mutex_lock(&inode->lock);
     content_adopt_locked(inode, &call->content, bytes);
     inode->writers++;
+    call->file->counted = true;
     inode->dirty_size = true; /* an empty new file is a change too */
+    inode->making = false;
+    pthread_cond_broadcast(&inode->fetched);
     pthread_mutex_unlock(&inode->lock);
     event_emit(service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
     return 0;

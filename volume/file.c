@@ -75,8 +75,10 @@ start_writing(struct volume_file *file, const struct volume_ctx *ctx, bool trunc
     struct inode *inode = file->inode;
     pthread_mutex_lock(&inode->lock);
     int rc = content_begin_write_locked(file->service, ctx, inode, truncate, file->fh, err);
-    if (rc == 0)
+    if (rc == 0) {
         inode->writers++;
+        file->counted = true;
+    }
     pthread_mutex_unlock(&inode->lock);
     return rc;
 }
@@ -249,8 +251,7 @@ read_sync_close(struct index_tx *tx, void *arg, struct err *err)
 static int
 told_error(struct inode *inode, struct err *err)
 {
-    int number = inode->told_error;
-    inode->told_error = 0;
+    int number = atomic_exchange(&inode->told_error, 0);
     if (number == 0)
         return 0;
     if (number == ESTALE)
@@ -279,7 +280,7 @@ close_through(struct volume_file *file, const struct volume_ctx *ctx, struct ack
         if (rc != 0 || volume_getattr(file->service, ctx, inode->node, &attr, err) != 0)
             return -1;
         if (attr.synced)
-            return 0;
+            return told_error(inode, err); /* a lost one looks synced too */
         if (!sync_wait(file->service, seen, deadline))
             return err_set(err, ERR_NOT_SYNCED,
                            "kept here, but the bucket did not take it in time");
@@ -423,7 +424,7 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     struct err err = ERR_INIT;
     (void)ctx;
     pthread_mutex_lock(&inode->lock);
-    bool wrote = file->writable && inode->writers > 0;
+    bool wrote = file->counted;
     if (wrote && --inode->writers == 0 && content_freeze_locked(service, inode, &err) != 0)
         log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, err.msg);
     pthread_mutex_unlock(&inode->lock);

@@ -78,6 +78,19 @@ key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t dela
 }
 
 int
+key_want_since(struct index_tx *tx, int64_t volume, const char *key, int64_t since_ns,
+               struct err *err)
+{
+    struct index_intent intent;
+    if (key_want_sync(tx, volume, key, 0, err) != 0 || index_intent_get(tx, key, &intent, err) != 0)
+        return -1;
+    if (since_ns == 0 || since_ns >= intent.since_ns)
+        return 0;
+    intent.since_ns = since_ns;
+    return index_intent_put(tx, &intent, err);
+}
+
+int
 key_discard(struct index_tx *tx, int64_t volume, const char *key, struct err *err)
 {
     struct index_key row;

@@ -30,7 +30,7 @@ struct step {
     struct drop_list drop;
     struct meta *meta; /* of the PUT that begins */
     bool done;         /* nothing left for now */
-    int64_t lost_node; /* a node whose writer has to hear of a conflict */
+    int64_t cleaned, cleaned_node; /* the content row that the last transaction made CLEAN, 0: none */
     char error[160];
     char sha256[SHA256_HEX], md5[MD5_HEX];
     char park_key[LIMIT_KEY + 1];
@@ -94,9 +94,21 @@ evacuate_tx(struct index_tx *tx, void *arg, struct err *err)
     if (index_node_get(tx, step->decision.node, &owner, err) != 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
     if (key_of_node(tx, &owner, home, err) != 0 ||
-        key_want_sync(tx, step->volume, home, 0, err) != 0)
+        key_want_since(tx, step->volume, home, step->kv.intent.since_ns, err) != 0)
         return -1;
     return postpone_tx(tx, arg, err);
+}
+
+/* The writer of a lost version hears of it at its next flush or fsync: before the commit, so that nobody who waits for it
+ * (sync=close) sees the one without the other. */
+static void
+tell_loser(struct volume_service *service, int64_t node)
+{
+    struct inode *inode = inode_find(&service->inodes, node);
+    if (inode == NULL)
+        return;
+    atomic_store(&inode->told_error, ESTALE);
+    inode_unref(&service->inodes, inode, false);
 }
 
 static int
@@ -110,7 +122,12 @@ apply(struct step *step, struct index_tx *tx, const struct sync_effect *effect,
                                   .effect = effect,
                                   .attrs = attrs,
                                   .drop = &step->drop };
-    return view_apply(&change, err);
+    int rc = view_apply(&change, err);
+    step->cleaned = change.cleaned;
+    step->cleaned_node = change.cleaned_node;
+    if (rc == 0 && (effect->bits & SYNC_KEEP_LOSER) != 0)
+        tell_loser(step->service, effect->node);
+    return rc;
 }
 
 static int
@@ -127,8 +144,6 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
         text_set(step->kv.intent.last_error, step->error);
     if (apply(step, tx, &step->effect, step->has_attrs ? &step->attrs : NULL, err) != 0)
         return -1;
-    if ((step->effect.bits & SYNC_KEEP_LOSER) != 0)
-        step->lost_node = step->effect.node;
     if ((step->effect.bits & SYNC_LOOK_AGAIN) != 0 && sent.op != SYNC_OP_NONE)
         sync_late_add(step->service, step->key, &sent);
     if (step->error[0] == '\0')
@@ -147,8 +162,6 @@ effect_tx(struct index_tx *tx, void *arg, struct err *err)
     enum sync_action planned = step->decision.action;
     if (decide_tx(tx, step, err) != 0 || step->decision.action != planned)
         return step->decision.action != planned ? 0 : -1;
-    if ((step->decision.effect.bits & SYNC_KEEP_LOSER) != 0)
-        step->lost_node = step->decision.effect.node;
     return apply(step, tx, &step->decision.effect, NULL, err);
 }
 
@@ -575,10 +588,19 @@ park_done_tx(struct index_tx *tx, void *arg, struct err *err)
     if (index_key_put(tx, &parked, err) != 0 || index_key_put(tx, &row, err) != 0 ||
         index_node_update(tx, &owner, err) != 0)
         return -1;
+    struct index_content bytes;
     char home[LIMIT_KEY + 1];
+    /* What is still to be fetched lies under another ETag now. */
+    if (owner.content != 0) {
+        if (index_content_get(tx, owner.content, &bytes, err) != 0)
+            return -1;
+        text_set(bytes.etag, step->park_etag);
+        if (bytes.state == CONTENT_CLEAN && index_content_update(tx, &bytes, err) != 0)
+            return -1;
+    }
     if (key_of_node(tx, &owner, home, err) != 0)
         return -1;
-    return key_want_sync(tx, step->volume, home, 0, err);
+    return key_want_since(tx, step->volume, home, step->kv.intent.since_ns, err);
 }
 
 static int
@@ -658,30 +680,16 @@ take_step(struct step *step, struct err *err)
     return 0;
 }
 
-/* The writer of a lost version hears of it at its next flush or fsync. */
-static void
-tell_loser(struct volume_service *service, int64_t node)
-{
-    struct inode *inode = inode_find(&service->inodes, node);
-    if (inode == NULL)
-        return;
-    pthread_mutex_lock(&inode->lock);
-    inode->told_error = ESTALE;
-    pthread_mutex_unlock(&inode->lock);
-    inode_unref(&service->inodes, inode, false);
-}
-
 static void
 after_step(struct step *step)
 {
     struct volume_service *service = step->service;
-    if (step->lost_node > 0)
-        tell_loser(service, step->lost_node);
-    step->lost_node = 0;
-    if ((step->effect.bits & SYNC_SYNCED) != 0) {
-        cache_unpin(service->cache, step->kv.content.id);
-        refresh_inode(service, step->effect.node, step->kv.content.id, CONTENT_CLEAN);
+    /* Exactly what was sent: the node may have newer bytes by now. */
+    if (step->cleaned != 0) {
+        cache_unpin(service->cache, step->cleaned);
+        refresh_inode(service, step->cleaned_node, step->cleaned, CONTENT_CLEAN);
     }
+    step->cleaned = 0;
     step->effect.bits = 0;
     sync_progressed(service);
 }
