@@ -10,7 +10,8 @@ struct pending_call {
     struct index_tx *tx;
     int64_t volume;
     int64_t until_ns; /* only work that began up to then counts */
-    bool hurry;       /* due at once: delays and back-off end */
+    bool hurry;       /* the first look: all that is there counts, and is due at once */
+    int64_t now_ns;
     struct volume_barrier *out;
     char after[LIMIT_KEY + 1];
     unsigned seen;
@@ -27,6 +28,9 @@ count_pending(void *arg, const struct index_intent *row, struct err *err)
     (void)err;
     text_set(call->after, row->key);
     call->seen++;
+    /* The wall clock may have been put back since the work began. */
+    if (call->hurry && row->since_ns > call->until_ns)
+        call->until_ns = row->since_ns;
     if (row->since_ns > call->until_ns)
         return 0;
     if (call->out->pending++ == 0 ||
@@ -34,7 +38,7 @@ count_pending(void *arg, const struct index_intent *row, struct err *err)
         text_set(call->out->first_key, row->key);
         text_set(call->out->first_error, row->last_error);
     }
-    if (call->hurry && row->not_before_ns > call->until_ns && call->hurried_count < PAGE)
+    if (call->hurry && row->not_before_ns > call->now_ns && call->hurried_count < PAGE)
         call->hurried[call->hurried_count++] = *row;
     return 0;
 }
@@ -52,7 +56,7 @@ pending_tx(struct index_tx *tx, void *arg, struct err *err)
         if (index_intent_each(tx, call->volume, call->after, PAGE, count_pending, call, err) != 0)
             return -1;
         for (size_t i = 0; i < call->hurried_count; i++) {
-            call->hurried[i].not_before_ns = call->until_ns;
+            call->hurried[i].not_before_ns = call->now_ns;
             call->hurried[i].tries = 0;
             if (index_intent_put(tx, &call->hurried[i], err) != 0)
                 return -1;
@@ -129,11 +133,30 @@ freeze_live(void *arg, struct inode *inode)
     pthread_mutex_lock(&inode->lock);
     bool ours = call->volume == 0 || inode->volume == call->volume;
     if (ours && inode->state == CONTENT_LIVE && inode->file != NULL && inode->dirty_size) {
-        if (!is_quiet(inode))
+        if (!is_quiet(inode)) {
             call->live++;
-        else if (content_freeze_locked(call->service, inode, &err) != 0)
+        } else if (content_freeze_locked(call->service, inode, &err) != 0) {
             log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node,
                      err.msg);
+            call->live++;
+        }
+    }
+    pthread_mutex_unlock(&inode->lock);
+}
+
+/* Open for writing and not written: a move or new attributes wait for nobody. */
+static void
+clean_live(void *arg, struct inode *inode)
+{
+    struct freeze_all *call = arg;
+    struct err err = ERR_INIT;
+    pthread_mutex_lock(&inode->lock);
+    bool ours = call->volume == 0 || inode->volume == call->volume;
+    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL && !inode->dirty_size &&
+        content_freeze_locked(call->service, inode, &err) != 0) {
+        log_warn(volume, "cannot end the writing of node %lld: %s", (long long)inode->node,
+                 err.msg);
+        call->live++;
     }
     pthread_mutex_unlock(&inode->lock);
 }
@@ -151,6 +174,8 @@ settle_open_files(struct volume_service *service, int64_t volume, int64_t deadli
         int64_t now = clock_mono_ns();
         call.live = 0;
         inode_each(&service->inodes, now < grace ? count_live : freeze_live, &call);
+        if (call.live == 0)
+            inode_each(&service->inodes, clean_live, &call);
         if (call.live == 0 || now >= deadline_ns)
             return call.live;
         clock_sleep_ns(5 * NS_PER_MS);
@@ -168,8 +193,9 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
     memset(out, 0, sizeof(*out));
     uint64_t busy = settle_open_files(service, volume, deadline_ns);
     struct pending_call call = {
-        .volume = volume, .until_ns = clock_wall_ns(), .hurry = true, .out = out, .hurried = hurried
+        .volume = volume, .hurry = true, .out = out, .hurried = hurried
     };
+    call.now_ns = call.until_ns = clock_wall_ns();
     if (index_write(service->index, INDEX_NORMAL, pending_tx, &call, err) != 0)
         return -1;
     call.hurry = false;
@@ -181,7 +207,7 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
         if (out->pending == 0)
             break;
         int64_t now = clock_mono_ns();
-        if (now >= deadline_ns)
+        if (now >= deadline_ns || atomic_load(&service->stopping))
             return err_set(err, ERR_NOT_SYNCED, "%llu not synced in time, '%s' among them%s%s",
                            (unsigned long long)out->pending, out->first_key,
                            out->first_error[0] == '\0' ? "" : ": ", out->first_error);
