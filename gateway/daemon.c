@@ -142,6 +142,20 @@ give_up_privilege(struct daemon *d, bool was_root)
     log_info(gateway, "%s", d->gateway.hardening);
 }
 
+/* A directory above may be closed to the user that we are now. */
+static int
+check_reach(const struct daemon *d, const char *dir, struct err *err)
+{
+    if (!dir || access(dir, R_OK | W_OK | X_OK) == 0)
+        return 0;
+    if (errno != EACCES)
+        return err_sys(err, errno, "cannot write to '%s'", dir);
+    return err_set(err, ERR_DENIED,
+                   "user '%s' may not write to '%s', or not enter a directory above it: choose "
+                   "another place, change the rights, or give --user",
+                   d->user.name, dir);
+}
+
 static int
 become_gateway(struct daemon *d, const char *program, struct err *err)
 {
@@ -157,6 +171,8 @@ become_gateway(struct daemon *d, const char *program, struct err *err)
     if (start_mounter(d, program, err) < 0 ||
         gateway_launcher_start(&d->user, d->state, &d->launcher, err) < 0 ||
         gateway_privilege_drop(&d->user, err) < 0)
+        return -1;
+    if (check_reach(d, d->state, err) < 0 || check_reach(d, store_dir(d->store_url), err) < 0)
         return -1;
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): no thread exists yet */
     (void)setenv("SQLITE_TMPDIR", d->state, 1);

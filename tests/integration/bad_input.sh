@@ -91,6 +91,11 @@ bad_start 'endpoint that is no S3 server' '[1-6]' 45 '.' \
 bad_start 'unknown kind of store' 2 5 'ftp|scheme|store' "$state" 'ftp://x/y'
 bad_start 'unknown parameter of the URL' 2 5 'regoin' "$state" "s3://test?endpoint=http://127.0.0.1:$FS&regoin=x"
 clean 'refused starts' "$state"
+# Nothing of all that stands in the way of a good start.
+gateway_start "$state" "$(s3 test)"
+check_status 0 "$HOLDFAST" volume create first
+gateway_stop
+fault _reset
 
 # A clock ten minutes off: the store's refusal is corrected from its own Date, and the start succeeds.
 cases=$((cases + 1))
@@ -173,6 +178,11 @@ if [ "$(id -u)" = 0 ]; then
     mkdir "$WORK/foreign" "$WORK/ro" "$WORK/tiny"
     chown 12345 "$WORK/foreign"
     bad_start 'state directory of somebody else' 5 5 'belongs' "$WORK/foreign" "file://$WORK/b4"
+    mkdir -m 700 "$WORK/closed"
+    bad_start 'state that the user cannot reach' 5 5 'may not' "$WORK/closed/state" "file://$WORK/b4"
+    mkdir "$WORK/roots"
+    touch "$WORK/roots/file"
+    bad_start 'store of root' 5 5 'may not' "$WORK/s6" "file://$WORK/roots"
     mount -t tmpfs -o ro,size=1M tmpfs "$WORK/ro" && defer "umount '$WORK/ro'"
     bad_start 'read-only state directory' 5 10 'read-only' "$WORK/ro" "file://$WORK/b4"
     bad_start 'read-only parent of the state' 5 10 'read-only' "$WORK/ro/state" "file://$WORK/b4"
