@@ -303,7 +303,7 @@ on_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file
         call_start(&call);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the arguments are libfuse's */
+/* NOLINTBEGIN(readability-function-size): the arguments are libfuse's */
 static void
 on_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
          unsigned flags, const void *in, size_t in_size, size_t out_size)
@@ -318,6 +318,7 @@ on_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_fi
     (void)out_size;
     (void)fuse_reply_err(req, ENOTTY);
 }
+/* NOLINTEND(readability-function-size) */
 
 void
 session_files_ops(struct fuse_lowlevel_ops *ops)

@@ -14,6 +14,8 @@
 #include "base/scope.h"
 #include "volume/volume.h"
 
+/* NOLINTBEGIN(readability-function-size,readability-inconsistent-declaration-parameter-name) */
+
 #define FAKE_NODES 4096
 #define FAKE_ROOT 7 /* not 1: the numbers of FUSE's root and ours must change places */
 
@@ -225,30 +227,30 @@ volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int
 }
 
 int
-volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                struct volume_attr *out, struct err *err)
 {
     (void)service;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
     fake_see(ctx);
-    const struct fake_node *node = fake_node(id);
-    if (!node)
+    const struct fake_node *found = fake_node(node);
+    if (!found)
         return fake_missing(err);
-    *out = node->attr;
+    *out = found->attr;
     return 0;
 }
 
 int
-volume_path(struct volume_service *service, int64_t id, char *out, size_t size, struct err *err)
+volume_path(struct volume_service *service, int64_t node, char *out, size_t size, struct err *err)
 {
     (void)service;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
-    const struct fake_node *node = fake_node(id);
-    if (!node)
+    const struct fake_node *found = fake_node(node);
+    if (!found)
         return fake_missing(err);
-    (void)snprintf(out, size, "%s", node->name);
+    (void)snprintf(out, size, "%s", found->name);
     return 0;
 }
 
@@ -273,30 +275,30 @@ volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_
 }
 
 int
-volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                const struct volume_change *change, struct volume_attr *out, struct err *err)
 {
     (void)service;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
-    struct fake_node *node = fake_node(id);
+    struct fake_node *found = fake_node(node);
     if (ctx->read_only)
         return err_set(err, ERR_READ_ONLY, "read-only");
-    if (!node)
+    if (!found)
         return fake_missing(err);
-    if (change->bits & VOLUME_SET_SIZE && fake_resize(node, change->size, err) < 0)
+    if (change->bits & VOLUME_SET_SIZE && fake_resize(found, change->size, err) < 0)
         return -1;
     if (change->bits & VOLUME_SET_MODE)
-        node->attr.mode = (node->attr.mode & S_IFMT) | change->mode;
+        found->attr.mode = (found->attr.mode & S_IFMT) | change->mode;
     if (change->bits & VOLUME_SET_UID)
-        node->attr.uid = change->uid;
+        found->attr.uid = change->uid;
     if (change->bits & VOLUME_SET_GID)
-        node->attr.gid = change->gid;
+        found->attr.gid = change->gid;
     if (change->bits & VOLUME_SET_MTIME)
-        node->attr.mtime_ns = change->mtime_ns;
+        found->attr.mtime_ns = change->mtime_ns;
     else if (change->bits & VOLUME_SET_SIZE)
-        node->attr.mtime_ns = clock_wall_ns();
-    *out = node->attr;
+        found->attr.mtime_ns = clock_wall_ns();
+    *out = found->attr;
     return 0;
 }
 
@@ -354,17 +356,17 @@ volume_symlink(struct volume_service *service, const struct volume_ctx *ctx,
 }
 
 int
-volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t id, char *out,
-                size_t size, struct err *err)
+volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                char *out, size_t size, struct err *err)
 {
     (void)service;
     (void)ctx;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
-    const struct fake_node *node = fake_node(id);
-    if (!node)
+    const struct fake_node *found = fake_node(node);
+    if (!found)
         return fake_missing(err);
-    (void)snprintf(out, size, "%s", node->target);
+    (void)snprintf(out, size, "%s", found->target);
     return 0;
 }
 
@@ -458,17 +460,17 @@ fake_open(struct fake_node *node, int flags, struct err *err)
 }
 
 int
-volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                  int flags, struct volume_file **out, struct err *err)
 {
     (void)service;
     (void)ctx;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
-    struct fake_node *node = fake_node(id);
-    if (!node)
+    struct fake_node *found = fake_node(node);
+    if (!found)
         return fake_missing(err);
-    *out = fake_open(node, flags, err);
+    *out = fake_open(found, flags, err);
     return *out ? 0 : -1;
 }
 
@@ -703,3 +705,5 @@ index_mount_each(struct index_tx *tx, index_mount_fn *fn, void *arg, struct err 
     }
     return 0;
 }
+
+/* NOLINTEND(readability-function-size,readability-inconsistent-declaration-parameter-name) */

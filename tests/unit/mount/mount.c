@@ -265,7 +265,7 @@ test_death_and_return(void **state)
 {
     (void)state;
     int ready[2];
-    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {

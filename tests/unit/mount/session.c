@@ -122,6 +122,7 @@ use_listing(struct mount_service *service, const struct mount_info *info)
     }
     DIR *dir = opendir(info->path);
     assert_non_null(dir);
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own */
     for (const struct dirent *entry; (entry = readdir(dir));) {
         if (entry->d_name[0] == '.') {
             dots++;
