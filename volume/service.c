@@ -465,6 +465,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     lister_close(service);
     lease_keeper_close(service);
     event_queue_close(service);
+    sync_engine_release(service);
     /* An orderly end: what is on this disk may be trusted after the next boot too. */
     if (service->started && service->state_fd >= 0 && syncfs(service->state_fd) == 0 &&
         index_write(service->index, INDEX_FULL, clean_tx, NULL, &err) != 0)

@@ -289,6 +289,7 @@ int view_keep_loser(struct volume_service *service, struct index_tx *tx,
 int sync_engine_open(struct volume_service *service, struct err *err) MUST_CHECK;
 int sync_engine_start(struct volume_service *service, struct err *err) MUST_CHECK;
 void sync_engine_close(struct volume_service *service, int64_t deadline_ns);
+void sync_engine_release(struct volume_service *service);
 void sync_kick(struct volume_service *service);
 /* Sleeps until any key made progress or the deadline; answers false at the deadline. `seen`: value of sync_progress(). */
 uint64_t sync_progress(struct volume_service *service);

@@ -12,6 +12,7 @@
 
 #define QUEUE_MAX 256u
 #define BUSY_BUCKETS 1024u
+#define WAIT_MAX (120 * NS_PER_S)
 #define LATE_MAX 1024u
 #define LATE_LIFE (20 * 60 * NS_PER_S)
 
@@ -172,7 +173,8 @@ take_due(void *arg, const struct index_intent *row, struct err *err)
 {
     struct due_call *call = arg;
     struct sync_engine *engine = call->engine;
-    if (row->not_before_ns > call->now) {
+    /* No wait is longer than a minute: a later time comes of a clock that was put back. */
+    if (row->not_before_ns > call->now && row->not_before_ns < call->now + WAIT_MAX) {
         if (call->next == 0 || row->not_before_ns < call->next)
             call->next = row->not_before_ns;
         return 0;
@@ -202,8 +204,8 @@ static int
 due_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct due_call *call = arg;
-    /* A little into the future, so that the next wake-up is known. */
-    return index_intent_due(tx, call->now + 3600 * NS_PER_S, QUEUE_MAX + 64, take_due, call, err);
+    /* Into the future too, so that the next wake-up is known. */
+    return index_intent_due(tx, INT64_MAX, QUEUE_MAX + 64, take_due, call, err);
 }
 
 static void
@@ -277,7 +279,7 @@ sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_ns)
     while (engine->progress_count == seen && !engine->stopping)
         if (pthread_cond_timedwait(&engine->progress, &engine->lock, &until) == ETIMEDOUT)
             return false;
-    return clock_mono_ns() < deadline_ns;
+    return !engine->stopping && clock_mono_ns() < deadline_ns;
 }
 
 int
@@ -331,6 +333,15 @@ sync_engine_close(struct volume_service *service, int64_t deadline_ns)
         pthread_join(engine->worker[i], NULL);
     if (engine->worker != NULL && service->started)
         pthread_join(engine->dispatcher, NULL);
+}
+
+/* Not before every thread that may kick it has ended. */
+void
+sync_engine_release(struct volume_service *service)
+{
+    struct sync_engine *engine = service->sync;
+    if (engine == NULL)
+        return;
     for (struct work *work = engine->head, *next; work != NULL; work = next) {
         next = work->next;
         free(work);
