@@ -24,13 +24,20 @@ ledger_make(int *fd)
     if (*fd < 0 || ftruncate(*fd, (off_t)sizeof(struct ledger)) != 0)
         rig_die("cannot make the ledger");
     struct ledger *ledger = ledger_map(*fd);
+    ledger_init(ledger);
+    return ledger;
+}
+
+void
+ledger_init(struct ledger *ledger)
+{
+    ledger->set_up = ledger->ready = false;
     for (unsigned i = 0; i < LEDGER_THREADS; i++) {
         for (unsigned k = 0; k < LEDGER_SLOTS; k++)
             ledger->thread[i].slot[k].count = 1;
         ledger->thread[i].file[0].sectors = 512;
         ledger->thread[i].file[1].sectors = LEDGER_SECTORS;
     }
-    return ledger;
 }
 
 static void

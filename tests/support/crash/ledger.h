@@ -72,6 +72,8 @@ struct ledger {
 /* Shared memory behind a descriptor that children inherit. */
 struct ledger *ledger_make(int *fd);
 struct ledger *ledger_map(int fd);
+/* Nothing is there yet; `thread` is all zero. */
+void ledger_init(struct ledger *ledger);
 /* Forgets what was promised: everything is where it is. */
 void ledger_settle(struct ledger *ledger);
 
