@@ -269,9 +269,6 @@ act(struct world *world, int g, int path, const struct sync_view *view,
         begin(world, gateway, path, view, decision);
         break;
     case SYNC_ADOPT:
-        world->counts[COUNT_ADOPTED]++;
-        driver_apply(world, gateway, path, &decision->effect, gateway->cur.keys[path].rec);
-        break;
     case SYNC_CONFLICT:
         driver_apply(world, gateway, path, &decision->effect, gateway->cur.keys[path].rec);
         break;

@@ -235,6 +235,23 @@ loses_only_to_weakness(const struct request *request, const struct object *old)
            (old->writer == FOREIGN || old->writer == request->gateway);
 }
 
+/* What no rule can prevent: it counts as somebody else's doing. */
+static bool
+blameless(const struct world *world, const struct request *request, uint32_t rec,
+          const struct object *old)
+{
+    int g = request->gateway;
+
+    /* The store ignores conditions, and a foreign client came between the check and the write. */
+    if (request->free_of_conditions && old->writer == FOREIGN)
+        return true;
+    /* Somebody else put equal bytes: their ETag is the same where it is an MD5. */
+    if (world->md5_etags && old->writer != g && old->etag == request->cond_etag)
+        return true;
+    /* A request from before a power cut brings back a version that the cut had undone. */
+    return world->ledger.records[rec].boot < world->gateways[g].boot;
+}
+
 void
 ledger_landed(struct world *world, const struct request *request, const struct object *old)
 {
@@ -245,13 +262,7 @@ ledger_landed(struct world *world, const struct request *request, const struct o
         !loses_only_to_weakness(request, old))
         violate(world, "gateway %d replaced record %u at %s by %u without having seen it", g,
                 old->rec, path_names[request->key], rec);
-    /* Equal bytes that somebody else put meanwhile have the same ETag where it is an MD5: no condition tells them apart
-     * from those that the user removed. */
-    bool same_etag =
-        world->md5_etags && old->present && old->writer != g && old->etag == request->cond_etag;
-    /* A request from before a power cut brings back a version that the cut had undone: history has what it replaces. */
-    bool undone = world->ledger.records[rec].boot < world->gateways[g].boot;
-    ledger_replaced(world, same_etag || undone ? FOREIGN : g, request->key, old);
+    ledger_replaced(world, blameless(world, request, rec, old) ? FOREIGN : g, request->key, old);
     if (rec == 0)
         return;
     if (!old->present && resurrects(world, request))

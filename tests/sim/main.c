@@ -94,12 +94,13 @@ step(struct world *world)
     int g = (int)world_pick(world, GATEWAYS);
     unsigned dice = world_pick(world, 1000);
 
-    world->now += !world->calm && world_chance(world, 5) ? 20000 : (int64_t)world_pick(world, 500);
+    world->now += !world->calm && world_chance(world, 2) ? 20000 : (int64_t)world_pick(world, 500);
     if (!world->calm && dice < world->foreign_weight)
         net_foreign(world);
     else if (!world->calm && dice < world->foreign_weight + world->crash_weight)
         world_chance(world, 600) ? gateway_kill(world, g) : gateway_power_cut(world, g);
-    else if (!world->calm && dice < world->foreign_weight + world->crash_weight + 3)
+    else if (!world->calm &&
+             dice < world->foreign_weight + world->crash_weight + world->stall_weight)
         world->gateways[g].stalled_until = world->now + 20000 + (int64_t)world_pick(world, 300000);
     else if (dice < 400)
         net_step(world);
@@ -213,10 +214,9 @@ static void
 print_counts(const uint64_t counts[COUNT_KINDS])
 {
     static const char *const names[COUNT_KINDS] = {
-        "PUTs",         "DELETEs",    "refused",         "answers lost", "landed late",
-        "kills",        "power cuts", "conflicts",       "adopted",      "parked",
-        "fetched",      "torn",       "foreign changes", "renames",      "saves",
-        "held for ABA", "late ours",  "leases",
+        "PUTs",       "DELETEs",   "refused",   "answers lost", "landed late", "kills",
+        "power cuts", "conflicts", "parked",    "fetched",      "torn",        "foreign changes",
+        "renames",    "saves",     "late ours", "leases",
     };
     for (int i = 0; i < COUNT_KINDS; i++)
         printf("%s%s %llu", i == 0 ? "" : ", ", names[i], (unsigned long long)counts[i]);

@@ -227,17 +227,30 @@ may_land_until(const struct request *request)
     return request->sent_at + (request->free_of_conditions ? OP_DEADLINE : LATE_MAX);
 }
 
+/* Mostly one whose answer is awaited: late ones are many, and in no hurry. */
+static struct request *
+some_request(struct world *world)
+{
+    unsigned first = world_pick(world, REQUESTS);
+    bool awaited = world_chance(world, 850);
+    struct request *any = NULL;
+
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        struct request *request = &world->requests[(first + i) % REQUESTS];
+        if (request->state == REQ_FREE)
+            continue;
+        if (!awaited || request->life != 0)
+            return request;
+        any = any == NULL ? request : any;
+    }
+    return any;
+}
+
 bool
 net_step(struct world *world)
 {
-    struct request *request = NULL;
-    unsigned first = world_pick(world, REQUESTS);
+    struct request *request = some_request(world);
 
-    for (unsigned i = 0; i < REQUESTS && request == NULL; i++) {
-        struct request *candidate = &world->requests[(first + i) % REQUESTS];
-        if (candidate->state != REQ_FREE)
-            request = candidate;
-    }
     if (request == NULL)
         return false;
     bool waiting = request->life != 0;
@@ -296,9 +309,9 @@ foreign_write(struct world *world, int key, uint32_t value, const struct object 
 void
 net_foreign(struct world *world)
 {
-    int key = (int)world_pick(world, PATHS);
+    int key = world_path(world);
     struct object at = world->bucket.keys[key];
-    int from = (int)world_pick(world, PATHS);
+    int from = world_path(world);
     struct object source = world->bucket.keys[from];
     uint32_t value = world_value(world);
 

@@ -30,7 +30,8 @@ drop_if_empty(struct node *node)
 static void
 torn(struct world *world, struct gateway *gateway, struct node *node, int content)
 {
-    uint32_t version = gateway->cur.contents[content].version;
+    const struct content *row = &gateway->cur.contents[content];
+    uint32_t version = row->state == CONTENT_FROZEN ? row->version : 0; /* LIVE bytes have none */
 
     conflict_add(world, gateway, node, content, true);
     for (int p = 0; p < PATHS; p++) {

@@ -253,14 +253,12 @@ enum sim_event_count {
     COUNT_KILLS,
     COUNT_POWER_CUTS,
     COUNT_CONFLICTS,
-    COUNT_ADOPTED,
     COUNT_PARKED,
     COUNT_FETCHED,
     COUNT_TORN,
     COUNT_FOREIGN,
     COUNT_RENAMES,
     COUNT_SAVES,
-    COUNT_ABA_WAITS,
     COUNT_LATE_OURS,
     COUNT_LEASES,
     COUNT_KINDS
@@ -276,7 +274,8 @@ struct world {
     bool put_if_absent, put_if_match, delete_if_match;
     bool faults; /* false: nothing is lost or refused any more */
     bool calm;   /* no user, no foreign client */
-    unsigned foreign_weight, crash_weight, user_weight, small_weight; /* per mille */
+    unsigned foreign_weight, crash_weight, user_weight, small_weight, stall_weight; /* per mille */
+    unsigned paths; /* how many names the users use: in a narrow world they meet often */
     struct bucket bucket;
     struct gateway gateways[GATEWAYS];
     struct request requests[REQUESTS];
@@ -292,6 +291,7 @@ uint64_t world_random(struct world *world);
 unsigned world_pick(struct world *world, unsigned below);
 bool world_chance(struct world *world, unsigned per_mille);
 uint32_t world_value(struct world *world);
+int world_path(struct world *world);
 bool world_weak(const struct world *world);
 int64_t gateway_clock(const struct world *world, const struct gateway *gateway);
 void violate(struct world *world, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

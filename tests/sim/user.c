@@ -427,7 +427,7 @@ void
 user_step(struct world *world, int g)
 {
     struct gateway *gateway = &world->gateways[g];
-    int path = (int)world_pick(world, PATHS);
+    int path = world_path(world);
     struct node *node = node_at(&gateway->cur, path);
     struct node *open = some_open(world, gateway);
     unsigned dice = world_pick(world, 100);
@@ -435,9 +435,9 @@ user_step(struct world *world, int g)
     if (open != NULL && dice < 45)
         work_on_open(world, g, open);
     else if (dice < 50)
-        rename_over(world, g, path, (int)world_pick(world, PATHS));
+        rename_over(world, g, path, world_path(world));
     else if (dice < 54)
-        exchange(world, g, path, (int)world_pick(world, PATHS));
+        exchange(world, g, path, world_path(world));
     else if (dice < 56)
         rename_folder(world, g, dice == 54 ? DIR_1 : DIR_2, dice == 54 ? DIR_2 : DIR_1);
     else if (dice < 68)

@@ -77,8 +77,14 @@ world_chance(struct world *world, unsigned per_mille)
 uint32_t
 world_value(struct world *world)
 {
-    return world_chance(world, world->small_weight) ? 2 + world_pick(world, 3)
+    return world_chance(world, world->small_weight) ? 2 + world_pick(world, 2 + world->paths / 4)
                                                     : 100 + ++world->serial;
+}
+
+int
+world_path(struct world *world)
+{
+    return (int)world_pick(world, world->paths);
 }
 
 bool
@@ -100,11 +106,14 @@ choose_weather(struct world *world)
 {
     static const unsigned foreign[] = { 0, 5, 15, 30, 45 }, crash[] = { 0, 2, 5, 12 };
     static const unsigned user[] = { 60, 140, 220 }, small[] = { 300, 600, 950 };
+    static const unsigned stall[] = { 0, 2, 8 }, paths[] = { 2, 4, PATHS };
 
     world->foreign_weight = foreign[world_pick(world, 5)];
     world->crash_weight = crash[world_pick(world, 4)];
     world->user_weight = user[world_pick(world, 3)];
     world->small_weight = small[world_pick(world, 3)];
+    world->stall_weight = stall[world_pick(world, 3)];
+    world->paths = paths[world_pick(world, 3)];
 }
 
 static void
