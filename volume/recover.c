@@ -112,7 +112,8 @@ find_older(void *arg, const struct index_content *row, struct err *err)
     struct older_call *call = arg;
     (void)err;
     bool usable = row->state == CONTENT_FROZEN || row->state == CONTENT_CLEAN;
-    if (row->id != call->torn && usable && !call->found) {
+    /* Rows are judged in the order of their numbers: what is left of the older ones is whole. */
+    if (row->id != call->torn && usable && (!call->found || row->id > call->best.id)) {
         call->best = *row;
         call->found = true;
     }
