@@ -109,7 +109,10 @@ printf '%-34s %5s s  starts: the offset is taken from the store\n' 'clock ten mi
 check_status 0 "$HOLDFAST" volume create --state "$WORK/skew" skewed
 echo x >"$WORK/x"
 check_status 0 "$HOLDFAST" put --state "$WORK/skew" "$WORK/x" skewed:/x
-kill -TERM "$(pgrep -f -- "holdfast serve --state $WORK/skew " | head -n 1)" 2>/dev/null
+# faketime may wait for the gateway rather than become it
+gateway=$pid
+[ "$(cat "/proc/$pid/comm")" = holdfast ] || gateway=$(pgrep -P "$pid" | head -n 1)
+stop_pid "$gateway"
 wait "$pid" 2>/dev/null
 fault _reset
 
