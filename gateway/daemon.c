@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@
 #include "gateway/server.h"
 #include "gateway/settings.h"
 #include "s3/open.h"
+
+#define FILES_WANTED 65536
 
 struct daemon {
     const struct config *config;
@@ -142,6 +145,17 @@ give_up_privilege(struct daemon *d, bool was_root)
     log_info(gateway, "%s", d->gateway.hardening);
 }
 
+/* Connections, live files and mounts each hold some. */
+static void
+raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max < FILES_WANTED ? limit.rlim_max : FILES_WANTED;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* A directory above may be closed to the user that we are now. */
 static int
 check_reach(const struct daemon *d, const char *dir, struct err *err)
@@ -166,6 +180,7 @@ become_gateway(struct daemon *d, const char *program, struct err *err)
     if (gateway_privilege_user(config_str(d->config, "user"), &d->user, err) < 0 ||
         prepare_places(d, err) < 0)
         return -1;
+    raise_file_limit();
     if (chdir("/") < 0)
         return err_sys(err, errno, "cannot leave the working directory");
     if (start_mounter(d, program, err) < 0 ||

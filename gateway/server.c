@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@ static const struct gateway_connection_limits limits = {
     .body_window_bytes = 10u << 10,
     .reply_ns = 120 * NS_PER_S, /* for each STREAM_BLOCK, or for a whole answer from memory */
 };
+#define CONNECTIONS_LEAST 8
 #define IDLE_SECONDS 60
 #define CONNECTION_MEMORY (128u << 10)
 #define STREAM_BLOCK (256u << 10)
@@ -403,6 +405,18 @@ static void __attribute__((format(printf, 2, 0))) on_log(void *arg, const char *
 }
 
 /* ---- life ---- */
+/* A quarter of the descriptors for each server: beyond its limit libmicrohttpd rests, without descriptors it would spin, and
+ * index, cache and uploads need theirs. */
+static unsigned
+connection_limit(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur / 4 >= LIMIT_HTTP_CONNECTIONS)
+        return LIMIT_HTTP_CONNECTIONS;
+    return files.rlim_cur / 4 < CONNECTIONS_LEAST ? CONNECTIONS_LEAST
+                                                  : (unsigned)files.rlim_cur / 4;
+}
+
 static struct MHD_Daemon *
 start_daemon(struct gateway_server *server, int listen_fd)
 {
@@ -413,7 +427,7 @@ start_daemon(struct gateway_server *server, int listen_fd)
         MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_URI_LOG_CALLBACK, on_uri, server,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
         server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)LIMIT_HTTP_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        connection_limit(), MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         server->local ? 0u : (unsigned)LIMIT_HTTP_CONNECTIONS_PER_ADDRESS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)CONNECTION_MEMORY, STRICT_READING, MHD_OPTION_THREAD_STACK_SIZE,
