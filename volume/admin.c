@@ -27,8 +27,7 @@ settings_print(const struct index_volume *volume, struct buf *out, struct err *e
 }
 
 static int
-settings_put(struct volume_service *service, const struct index_volume *volume, bool fresh,
-             struct err *err)
+settings_put(struct volume_service *service, const struct index_volume *volume, struct err *err)
 {
     char key[LIMIT_KEY];
     scope_buf text;
@@ -49,7 +48,6 @@ settings_put(struct volume_service *service, const struct index_volume *volume, 
         *err = local;
         return -1;
     }
-    (void)fresh;
     if (service->store->caps.put_if_match != STORE_YES ||
         service->store->caps.put_if_absent != STORE_YES)
         cond.kind = STORE_COND_NONE;
@@ -187,7 +185,7 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
     row->created_ns = clock_wall_ns();
     if (index_write(service->index, INDEX_FULL, create_tx, &call, err) != 0)
         return -1;
-    if (settings_put(service, row, true, err) != 0) {
+    if (settings_put(service, row, err) != 0) {
         /* Nothing half-made stays: a volume that a rebuild could not find is no volume. */
         struct err ignored = ERR_INIT;
         if (index_write(service->index, INDEX_FULL, uncreate_tx, &call, &ignored) != 0)
@@ -293,12 +291,20 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
     struct set_call *call = arg;
     if (index_volume_find(tx, call->name, &call->row, err) != 0)
         return -1;
+    call->before = call->row;
     call->row.read_only = call->settings->read_only;
     call->row.sync_close = call->settings->sync_close;
     call->row.quota = call->settings->quota;
     if (call->settings->history_ns > 0)
         call->row.history_ns = call->settings->history_ns;
     return index_volume_update(tx, &call->row, err);
+}
+
+static int
+unset_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct set_call *call = arg;
+    return index_volume_update(tx, &call->before, err);
 }
 
 int
@@ -308,7 +314,12 @@ volume_set(struct volume_service *service, const char *name, const struct volume
     struct set_call call = { .settings = settings, .name = name };
     if (index_write(service->index, INDEX_FULL, set_tx, &call, err) != 0)
         return -1;
-    return settings_put(service, &call.row, false, err);
+    if (settings_put(service, &call.row, err) == 0)
+        return 0;
+    struct err ignored = ERR_INIT;
+    if (index_write(service->index, INDEX_FULL, unset_tx, &call, &ignored) != 0)
+        log_error(volume, "cannot take back the settings of volume '%s': %s", name, ignored.msg);
+    return err_wrap(err, "cannot write the settings of volume '%s' to the bucket", name);
 }
 
 struct volume_contents {
@@ -342,12 +353,44 @@ delete_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_volume_delete(tx, call->row.id, err);
 }
 
+struct open_count {
+    struct volume_service *service;
+    int64_t volume;
+    unsigned count;
+};
+
+static void
+count_open(void *arg, struct inode *inode)
+{
+    struct open_count *call = arg;
+    pthread_mutex_lock(&inode->lock);
+    bool ours = inode->volume == call->volume;
+    pthread_mutex_unlock(&inode->lock);
+    if (ours)
+        call->count += inode_open_count(&call->service->inodes, inode->node);
+}
+
+static int
+check_unused(struct volume_service *service, const char *name, struct err *err)
+{
+    struct volume_info info;
+    if (volume_find(service, name, &info, err) != 0)
+        return -1;
+    struct open_count open = { .service = service, .volume = info.id };
+    inode_each(&service->inodes, count_open, &open);
+    return open.count == 0
+               ? 0
+               : err_set(err, ERR_BUSY, "%u files of volume '%s' are open", open.count, name);
+}
+
 int
 volume_delete(struct volume_service *service, const char *name, bool force, struct err *err)
 {
     struct set_call call = { .name = name, .force = force };
     char key[LIMIT_KEY];
     enum store_outcome outcome;
+    if (check_unused(service, name, err) != 0)
+        return -1;
     int rc = index_write(service->index, INDEX_FULL, delete_tx, &call, err);
     if (rc == 0)
         drop_run(service, &call.drop);

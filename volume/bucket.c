@@ -194,9 +194,14 @@ read_target(struct volume_service *service, struct complete_call *call, struct e
     store_object_init(&object);
     int rc =
         store_get_small(service->store, call->row.key, LIMIT_SYMLINK, &data, &len, &object, err);
+    bool same = rc == 0 && strcmp(object.etag, call->seen.etag) == 0;
     store_object_release(&object);
     if (rc != 0)
         return -1;
+    if (!same) {
+        text_set(call->seen.etag, ""); /* another one than the HEAD saw: looked at anew */
+        return 0;
+    }
     if (len == 0 || memchr(data, '\0', len) != NULL)
         return 0; /* not a link after all: shown as the plain file it is */
     text_set(call->target, data);
@@ -229,7 +234,7 @@ bucket_complete_node(struct volume_service *service, const struct volume_ctx *ct
     if (rc != 0)
         return -1;
     if (call.row.kind == INDEX_FILE && call.attrs.has_mode && SYMLINK_MODE(call.attrs.mode) &&
-        read_target(service, &call, err) != 0)
+        call.seen.size <= LIMIT_SYMLINK && read_target(service, &call, err) != 0)
         return -1;
     if (index_write(service->index, INDEX_NORMAL, complete_tx, &call, err) != 0)
         return -1;
@@ -352,8 +357,12 @@ merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry
         log_warn(volume, "keys below '%s' cannot be names on Linux: %s", entry->key, local.msg);
         return 0;
     }
-    if (index_node_child(tx, call->dir, at.name, at.len, &node, &local) == 0)
+    if (index_node_child(tx, call->dir, at.name, at.len, &node, &local) == 0) {
+        if (node.kind != INDEX_DIR)
+            log_warn(volume, "keys below '%s' have no place: '%s' is a file", entry->key,
+                     node.name);
         return 0;
+    }
     if (local.code != ERR_NOT_FOUND) {
         *err = local;
         return -1;

@@ -171,8 +171,8 @@ judge_precondition(struct index_tx *tx, struct commit_call *call, struct err *er
                    call->upload->path, call->attr->version);
 }
 
-static int
-fill_content(struct commit_call *call, struct err *err)
+static void
+fill_content(struct commit_call *call)
 {
     struct index_content *row = &call->content;
     row->id = call->upload->number;
@@ -181,13 +181,11 @@ fill_content(struct commit_call *call, struct err *err)
     row->state = CONTENT_FROZEN;
     row->flags = CONTENT_COMPLETE | CONTENT_ACKED | CONTENT_DURABLE;
     row->size = call->upload->size;
-    row->mtime_ns = call->args->mtime_ns != 0 ? call->args->mtime_ns : clock_wall_ns();
     text_set(row->base_version, call->node.version);
     text_set(row->base_etag, call->node.etag);
     text_set(row->boot_id, call->service->boot_id);
     text_set(row->actor, call->upload->actor);
     text_set(row->run, call->upload->run);
-    return ulid_new(row->version, err);
 }
 
 /* Somebody has the present file open: it goes on as an orphan, like rename-over (docs/mechanisms.md section 2). */
@@ -228,7 +226,8 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
     if (!S_ISREG(call->node.mode))
         call->node.mode = S_IFREG | 0644;
     call->node.target[0] = '\0';
-    if (fill_content(call, err) != 0 || index_content_insert(tx, &call->content, err) != 0)
+    fill_content(call);
+    if (index_content_insert(tx, &call->content, err) != 0)
         return -1;
     call->node.content = call->content.id;
     call->node.size = call->content.size;
@@ -325,6 +324,39 @@ wait_synced(struct commit_call *call, int64_t deadline_ns, struct err *err)
 }
 
 static int
+volume_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct commit_call *call = arg;
+    return index_volume_get(tx, call->upload->volume, &call->volume, err);
+}
+
+/* The bytes, and what a rebuild has to know of them, are durable before their row is. */
+static int
+keep_upload(struct commit_call *call, struct err *err)
+{
+    struct volume_upload *upload = call->upload;
+    struct index_content *row = &call->content;
+    struct cache_meta meta = { .live = false, .size = upload->size };
+    if (index_read(call->service->index, volume_tx, call, err) != 0 ||
+        ulid_new(row->version, err) != 0)
+        return -1;
+    row->mtime_ns = call->args->mtime_ns != 0 ? call->args->mtime_ns : clock_wall_ns();
+    text_set(meta.volume, call->volume.name);
+    text_set(meta.path, upload->path);
+    text_set(meta.version, row->version);
+    text_set(meta.sha256, row->sha256);
+    text_set(meta.actor, upload->actor);
+    text_set(meta.run, upload->run);
+    meta.mode = S_IFREG | (call->args->mode != 0 ? call->args->mode & 07777 : 0644u);
+    meta.uid = call->ctx->uid;
+    meta.gid = call->ctx->gid;
+    meta.mtime_ns = row->mtime_ns;
+    if (cache_meta_write(upload->file, &meta, err) != 0)
+        return -1;
+    return cache_file_sync(upload->file, err);
+}
+
+static int
 seal_upload(struct volume_upload *upload, struct index_content *content, struct err *err)
 {
     uint8_t sha[SHA256_SIZE], md[MD5_SIZE];
@@ -337,7 +369,7 @@ seal_upload(struct volume_upload *upload, struct index_content *content, struct 
         return -1;
     hex_encode(sha, sizeof(sha), content->sha256);
     hex_encode(md, sizeof(md), content->md5);
-    return cache_file_sync(upload->file, err);
+    return 0;
 }
 
 static int
@@ -382,6 +414,8 @@ volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx,
     int rc = prepare_place(&call, err);
     if (rc == 0)
         rc = seal_upload(upload, &call.content, err);
+    if (rc == 0)
+        rc = keep_upload(&call, err);
     if (rc == 0)
         rc = index_write(service->index, INDEX_FULL, commit_tx, &call, err);
     if (rc != 0) {

@@ -732,6 +732,7 @@ drop_older(struct index_tx *tx, struct freeze_call *call, const char *key, struc
 struct loser_call {
     int64_t node;
     bool found;
+    char path[LIMIT_PATH + 1]; /* the name that it had then */
 };
 
 static int
@@ -739,7 +740,10 @@ match_conflict(void *arg, const struct index_conflict *row, struct err *err)
 {
     struct loser_call *call = arg;
     (void)err;
-    call->found |= row->node == call->node;
+    if (row->node != call->node)
+        return 0;
+    call->found = true;
+    text_set(call->path, row->path);
     return 0;
 }
 
@@ -755,6 +759,7 @@ keep_orphan(struct index_tx *tx, struct freeze_call *call, struct err *err)
         return -1;
     if (loser.found) {
         call->node.content = 0;
+        kept.path = loser.path;
         if (view_keep_loser(call->service, tx, &call->node, &kept, err) != 0)
             return -1;
     }
@@ -778,8 +783,8 @@ unfreeze_unchanged(struct index_tx *tx, struct freeze_call *call, struct err *er
     char home[LIMIT_KEY + 1];
     if (key_of_node(tx, &call->node, home, err) != 0)
         return -1;
-    bool waits = (call->node.flags & INDEX_NODE_ATTRS_DIRTY) != 0 ||
-                 strcmp(call->node.key, home) != 0;
+    bool waits =
+        (call->node.flags & INDEX_NODE_ATTRS_DIRTY) != 0 || strcmp(call->node.key, home) != 0;
     return waits ? key_want_sync(tx, call->node.volume, home, 0, err) : 0;
 }
 

@@ -86,19 +86,34 @@ start_writing(struct volume_file *file, const struct volume_ctx *ctx, bool trunc
 void
 handle_forget(struct volume_file *file)
 {
-    inode_unref(&file->service->inodes, file->inode, true);
+    inode_unref(&file->service->inodes, file->inode, !file->closed);
     free(file);
 }
 
-int
-volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
-                 int flags, struct volume_file **out, struct err *err)
+/* An entry that others kept alive, an upload for one, may hold bytes from before the node was replaced. */
+static void
+drop_stale(struct inode *inode, const struct index_node *row)
+{
+    pthread_mutex_lock(&inode->lock);
+    inode->volume = row->volume;
+    if (inode->file != NULL && inode->writers == 0 && inode->state != CONTENT_LIVE &&
+        inode->content != row->content && (row->flags & INDEX_NODE_ORPHAN) == 0) {
+        cache_put(inode->file);
+        inode->file = NULL;
+        inode->content = 0;
+    }
+    pthread_mutex_unlock(&inode->lock);
+}
+
+static int
+open_handle(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags,
+            bool growing, struct volume_file **out, struct err *err)
 {
     struct open_call call = { .service = service,
                               .ctx = ctx,
                               .node = node,
-                              .writing = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) };
-    call.growing = (flags & O_TRUNC) == 0;
+                              .writing = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC),
+                              .growing = growing };
     struct volume_file *file = handle_new(service, ctx, node, flags, err);
     if (file == NULL)
         return -1;
@@ -106,14 +121,24 @@ volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, i
         handle_forget(file);
         return err_set(err, ERR_AGAIN, "a writing open waits for the index");
     }
-    if (index_read(service->index, check_open, &call, err) != 0 ||
-        (file->writable && start_writing(file, ctx, (flags & O_TRUNC) != 0, err) != 0)) {
+    int rc = index_read(service->index, check_open, &call, err);
+    if (rc == 0)
+        drop_stale(file->inode, &call.row);
+    if (rc == 0 && file->writable)
+        rc = start_writing(file, ctx, (flags & O_TRUNC) != 0, err);
+    if (rc != 0) {
         volume_file_close(file, ctx);
         return -1;
     }
-    file->inode->volume = call.row.volume;
     *out = file;
     return 0;
+}
+
+int
+volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                 int flags, struct volume_file **out, struct err *err)
+{
+    return open_handle(service, ctx, node, flags, (flags & O_TRUNC) == 0, out, err);
 }
 
 /* ---- reading and writing ---- */
@@ -406,13 +431,24 @@ close_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->file->writable &&
         index_open_delete(tx, call->file->connection, call->file->fh, err) != 0)
         return -1;
-    /* Our own handle is still counted: 1 means that nobody else has it. */
+    /* Counted down here, so that of two that close at once one is the last. */
+    call->file->closed = true;
+    unsigned left = inode_unopen(&call->service->inodes, call->file->inode);
     if (index_node_get(tx, id, &node, &missing) != 0 || (node.flags & INDEX_NODE_ORPHAN) == 0 ||
-        inode_open_count(&call->service->inodes, id) > 1)
+        left > 0)
         return 0;
     if (node_drop_contents(tx, id, 0, &call->drop, err) != 0)
         return -1;
     return index_node_delete(tx, id, err);
+}
+
+/* Its bytes are still LIVE: the entry stays, for the next barrier to try again. */
+static void
+keep_stuck(struct volume_service *service, struct inode *inode)
+{
+    struct err ignored = ERR_INIT;
+    if (!inode->stuck && inode->state == CONTENT_LIVE)
+        inode->stuck = inode_ref(&service->inodes, inode->node, false, &ignored) != NULL;
 }
 
 void
@@ -425,8 +461,10 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     (void)ctx;
     pthread_mutex_lock(&inode->lock);
     bool wrote = file->counted;
-    if (wrote && --inode->writers == 0 && content_freeze_locked(service, inode, &err) != 0)
+    if (wrote && --inode->writers == 0 && content_freeze_locked(service, inode, &err) != 0) {
         log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, err.msg);
+        keep_stuck(service, inode);
+    }
     pthread_mutex_unlock(&inode->lock);
     if (index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)
         log_error(volume, "cannot close node %lld in the index: %s", (long long)inode->node,
@@ -517,15 +555,15 @@ touch_live(struct volume_service *service, int64_t node, int64_t mtime_ns)
 }
 
 static int
-set_size(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, uint64_t size,
-         struct err *err)
+set_size(struct volume_service *service, const struct volume_ctx *ctx,
+         const struct volume_attr *before, uint64_t size, struct err *err)
 {
     struct volume_file *file = NULL;
     if (size > LIMIT_FILE_SIZE)
         return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes",
                        (unsigned long long)LIMIT_FILE_SIZE);
-    if (volume_file_open(service, ctx, node, size == 0 ? O_WRONLY | O_TRUNC : O_WRONLY, &file,
-                         err) != 0)
+    int flags = size == 0 ? O_WRONLY | O_TRUNC : O_WRONLY;
+    if (open_handle(service, ctx, before->node, flags, size > before->size, &file, err) != 0)
         return -1;
     pthread_mutex_lock(&file->inode->lock);
     int rc = ensure_live(file, ctx, err);
@@ -553,7 +591,7 @@ volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int
     if (volume_getattr(service, ctx, node, &before, err) != 0)
         return -1;
     if ((change->bits & VOLUME_SET_SIZE) != 0 &&
-        set_size(service, ctx, node, change->size, err) != 0)
+        set_size(service, ctx, &before, change->size, err) != 0)
         return -1;
     if ((change->bits & ~(unsigned)VOLUME_SET_SIZE) != 0) {
         if ((change->bits & VOLUME_SET_MTIME) != 0)

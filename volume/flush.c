@@ -141,7 +141,11 @@ freeze_live(void *arg, struct inode *inode)
             call->live++;
         }
     }
+    bool free_again = inode->stuck && inode->state != CONTENT_LIVE;
+    inode->stuck = inode->stuck && !free_again;
     pthread_mutex_unlock(&inode->lock);
+    if (free_again)
+        inode_unref(&call->service->inodes, inode, false);
 }
 
 /* Open for writing and not written: a move or new attributes wait for nobody. */
@@ -192,9 +196,7 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
         return err_nomem(err);
     memset(out, 0, sizeof(*out));
     uint64_t busy = settle_open_files(service, volume, deadline_ns);
-    struct pending_call call = {
-        .volume = volume, .hurry = true, .out = out, .hurried = hurried
-    };
+    struct pending_call call = { .volume = volume, .hurry = true, .out = out, .hurried = hurried };
     call.now_ns = call.until_ns = clock_wall_ns();
     if (index_write(service->index, INDEX_NORMAL, pending_tx, &call, err) != 0)
         return -1;

@@ -84,6 +84,14 @@ inode_ref(struct inode_table *table, int64_t node, bool open, struct err *err)
     return inode;
 }
 
+unsigned
+inode_unopen(struct inode_table *table, struct inode *inode)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&table->lock);
+    assert(inode->opens > 0);
+    return --inode->opens;
+}
+
 /* Under the table's lock, through which everybody else comes to the entry. */
 void
 inode_making(struct inode_table *table, struct inode *inode)

@@ -17,6 +17,7 @@ struct kept {
     int64_t volume;
     char name[LIMIT_VOLUME_NAME + 1];
     struct lease lease;
+    bool listed; /* the volume is still there */
 };
 
 struct lease_keeper {
@@ -187,13 +188,16 @@ add_volume(void *arg, const struct index_volume *row, struct err *err)
     (void)err;
     scope_unlock pthread_mutex_t *held = scope_lock(&keeper->lock);
     for (size_t i = 0; i < keeper->count; i++)
-        if (keeper->kept[i].volume == row->id)
+        if (keeper->kept[i].volume == row->id) {
+            keeper->kept[i].listed = true;
             return 0;
+        }
     if (keeper->count == LEASES_MAX || row->read_only)
         return 0;
     struct kept *kept = &keeper->kept[keeper->count++];
     memset(kept, 0, sizeof(*kept));
     kept->volume = row->id;
+    kept->listed = true;
     text_set(kept->name, row->name);
     text_set(kept->lease.gateway, keeper->service->gateway_id);
     kept->lease.ttl_ns = LEASE_TTL;
@@ -207,12 +211,32 @@ volumes_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_volume_each(tx, add_volume, arg, err);
 }
 
+/* Volumes come and go: whose volume is gone, its lease is not renewed any more. */
+static void
+update_volumes(struct lease_keeper *keeper)
+{
+    struct err err = ERR_INIT;
+    pthread_mutex_lock(&keeper->lock);
+    for (size_t i = 0; i < keeper->count; i++)
+        keeper->kept[i].listed = false;
+    pthread_mutex_unlock(&keeper->lock);
+    if (index_read(keeper->service->index, volumes_tx, keeper, &err) != 0) {
+        log_warn(volume, "cannot read the volumes for their leases: %s", err.msg);
+        return;
+    }
+    pthread_mutex_lock(&keeper->lock);
+    size_t kept = 0;
+    for (size_t i = 0; i < keeper->count; i++)
+        if (keeper->kept[i].listed)
+            keeper->kept[kept++] = keeper->kept[i];
+    keeper->count = kept;
+    pthread_mutex_unlock(&keeper->lock);
+}
+
 static void
 step_all(struct lease_keeper *keeper)
 {
-    struct err err = ERR_INIT;
-    if (index_read(keeper->service->index, volumes_tx, keeper, &err) != 0)
-        log_warn(volume, "cannot read the volumes for their leases: %s", err.msg);
+    update_volumes(keeper);
     for (size_t i = 0; i < keeper->count; i++) {
         pthread_mutex_lock(&keeper->lock);
         struct kept copy = keeper->kept[i];

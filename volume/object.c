@@ -60,6 +60,38 @@ take_u32(const struct meta *meta, const char *name, uint32_t *out)
     return true;
 }
 
+static bool
+has_file_type(uint64_t mode)
+{
+    static const mode_t types[] = { S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK };
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if ((mode & ~07777ull) == types[i])
+            return true;
+    return false;
+}
+
+/* s3fs writes decimal with the file type (33188), rclone's --metadata octal (100644): as decimal no octal text is a mode
+ * with a type, so what is one is read as decimal. */
+static bool
+take_mode(const struct meta *meta, uint32_t *out)
+{
+    const char *text = meta_get(meta, "mode");
+    uint64_t decimal, octal = 0;
+    if (text == NULL || !parse_u64(text, &decimal))
+        return false;
+    size_t digits = strspn(text, "01234567");
+    if (!has_file_type(decimal) && text[digits] == '\0' && digits <= 7) {
+        for (size_t i = 0; i < digits; i++)
+            octal = octal * 8 + (uint64_t)(text[i] - '0');
+        if (has_file_type(octal) || text[0] == '0')
+            decimal = octal;
+    }
+    if (decimal > UINT16_MAX)
+        return false;
+    *out = (uint32_t)decimal;
+    return true;
+}
+
 void
 object_read(const struct store_object *object, struct observed *seen, struct object_attrs *attrs)
 {
@@ -83,6 +115,6 @@ object_read(const struct store_object *object, struct observed *seen, struct obj
     attrs->mtime_ns = object->last_modified_ns;
     text = meta_get(meta, "mtime");
     attrs->has_mtime = text != NULL && parse_decimal_seconds(text, &attrs->mtime_ns);
-    attrs->has_mode = take_u32(meta, "mode", &attrs->mode);
+    attrs->has_mode = take_mode(meta, &attrs->mode);
     attrs->has_owner = take_u32(meta, "uid", &attrs->uid) && take_u32(meta, "gid", &attrs->gid);
 }

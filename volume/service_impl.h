@@ -36,8 +36,9 @@ struct inode {
     bool fetching;        /* one thread brings bytes; others wait on `fetched` */
     int64_t failed_ns;    /* mono: when a fetch last failed, 0: it did not */
     struct err fetch_err; /* with what */
-    bool dirty_size;      /* written since the last row update */
-    bool loose;           /* written since the last fdatasync of `file` */
+    bool stuck;      /* its last freeze failed: it holds a reference to itself until one works */
+    bool dirty_size; /* written since the last row update */
+    bool loose;      /* written since the last fdatasync of `file` */
     atomic_int told_error; /* errno that FLUSH or FSYNC still has to tell, 0: none */
 };
 
@@ -54,6 +55,7 @@ struct volume_file {
     int64_t connection;
     bool writable;
     bool counted; /* among the inode's writers */
+    bool closed;  /* no longer among its opens */
     bool append;
 };
 
@@ -129,6 +131,8 @@ void inode_table_release(struct inode_table *table);
 struct inode *inode_ref(struct inode_table *table, int64_t node, bool open,
                         struct err *err) MUST_CHECK;
 void inode_unref(struct inode_table *table, struct inode *inode, bool open);
+/* A handle counts no longer as an open, its reference stays; answers how many are left. */
+unsigned inode_unopen(struct inode_table *table, struct inode *inode);
 /* A new entry whose content file is still to be made; content.c waits until create.c has done so. */
 void inode_making(struct inode_table *table, struct inode *inode);
 /* Handles of programs on this node; a leaf call, usable inside index functions. */
@@ -269,7 +273,7 @@ struct view_change {
     const struct object_attrs *attrs; /* what a HEAD told about theirs; NULL: unknown */
     struct drop_list *drop;
     /* set on the way */
-    bool loser_kept; /* ours lives on as a conflict */
+    bool loser_kept;               /* ours lives on as a conflict */
     int64_t cleaned, cleaned_node; /* the content row that is CLEAN now, 0: none */
 };
 int view_apply(struct view_change *change, struct err *err) MUST_CHECK;
@@ -280,6 +284,7 @@ struct view_loser {
     const char *reason; /* "conflict", "deleted" or "torn" */
     struct sync_have theirs;
     int64_t since_ns; /* of the work that found it, 0: now */
+    const char *path; /* NULL: the node's */
 };
 int view_keep_loser(struct volume_service *service, struct index_tx *tx,
                     const struct index_node *node, const struct view_loser *loser,

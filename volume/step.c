@@ -30,7 +30,9 @@ struct step {
     struct drop_list drop;
     struct meta *meta; /* of the PUT that begins */
     bool done;         /* nothing left for now */
-    int64_t cleaned, cleaned_node; /* the content row that the last transaction made CLEAN, 0: none */
+    int64_t lost_node; /* whose bytes cannot be fetched any more */
+    int64_t cleaned,
+        cleaned_node; /* the content row that the last transaction made CLEAN, 0: none */
     char error[160];
     char sha256[SHA256_HEX], md5[MD5_HEX];
     char park_key[LIMIT_KEY + 1];
@@ -475,11 +477,46 @@ fetch_node(struct step *step, int64_t node, struct err *why)
     return rc;
 }
 
+/* A moved file whose bytes were never here, and whose object somebody else has removed or replaced since: the bytes are
+ * nowhere, and the name follows them. A foreign object at the old place stays there (docs/mechanisms.md section 7). */
+static int
+vanish_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct step *step = arg;
+    struct index_node node;
+    struct index_content row;
+    struct index_key key;
+    struct err missing = ERR_INIT;
+    if (decide_tx(tx, step, err) != 0)
+        return -1;
+    const struct sync_want *want = &step->kv.view.want;
+    if (!want->present || want->node != step->lost_node || want->dirty || want->writing ||
+        want->bytes_local || want->at_this_key)
+        return 0;
+    if (index_node_get(tx, step->lost_node, &node, err) != 0)
+        return -1;
+    if (node.content != 0 && index_content_get(tx, node.content, &row, err) != 0)
+        return -1;
+    if (node.content != 0 && row.state != CONTENT_CLEAN)
+        return 0;
+    if (index_key_get(tx, node.key, &key, &missing) == 0 && key.owner == node.id)
+        return 0;
+    log_warn(sync, "a moved file was removed or replaced by others before its object moved key=%s",
+             step->key);
+    event_emit(step->service, VOLUME_EVENT_REMOVED, &node, 0);
+    return node_unname(step->service, tx, &node, false, &step->drop, err);
+}
+
 static int
 do_fetch(struct step *step, int64_t node, struct err *err)
 {
     struct err why = ERR_INIT;
-    return fetch_node(step, node, &why) == 0 ? 0 : give_up_for_now(step, &why, err);
+    if (fetch_node(step, node, &why) == 0)
+        return 0;
+    step->lost_node = node;
+    if ((why.code == ERR_IO || why.code == ERR_NOT_FOUND) && commit_step(step, vanish_tx, err) != 0)
+        return -1;
+    return give_up_for_now(step, &why, err);
 }
 
 /* A moved or re-attributed node whose bytes are those of its synced version: they are frozen as a new version, so that the

@@ -431,7 +431,9 @@ view_keep_loser(struct volume_service *service, struct index_tx *tx, const struc
     struct err ignored = ERR_INIT;
     if (ulid_new(row.id, err) != 0 || index_volume_get(tx, node->volume, &volume, err) != 0)
         return -1;
-    if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
+    if (loser->path != NULL)
+        text_set(row.path, loser->path);
+    else if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
         text_set(row.path, node->name);
     mine.node = 0;
     mine.state = CONTENT_FROZEN;

@@ -164,13 +164,12 @@ flags_are_kept_or_refused(void **state)
     save("a", "A");
     save("b", "B");
     struct volume_name a = name_at("a"), b = name_at("b"), none = name_at("none");
-    assert_int_equal(
-        volume_rename(rig.service, &rig.ctx, &a, &b, RENAME_NOREPLACE, &rig.err), -1);
+    assert_int_equal(volume_rename(rig.service, &rig.ctx, &a, &b, RENAME_NOREPLACE, &rig.err), -1);
     assert_int_equal(rig.err.code, ERR_EXISTS);
     assert_int_equal(volume_rename(rig.service, &rig.ctx, &a, &b, RENAME_WHITEOUT, &rig.err), -1);
     assert_int_equal(rig.err.code, ERR_INVAL);
-    assert_int_equal(
-        volume_rename(rig.service, &rig.ctx, &a, &none, RENAME_EXCHANGE, &rig.err), -1);
+    assert_int_equal(volume_rename(rig.service, &rig.ctx, &a, &none, RENAME_EXCHANGE, &rig.err),
+                     -1);
     assert_int_equal(rig.err.code, ERR_NOT_FOUND);
     assert_reads("a", "A");
     assert_reads("b", "B");
@@ -231,9 +230,11 @@ an_empty_foreign_file_moves(void **state)
     assert_false(in_bucket("a"));
 }
 
-#define BOTH(test)                                                         \
-    cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown),        \
-        { #test " (weak)", test, rig_setup_weak, rig_teardown, NULL }
+#define BOTH(test)                                                  \
+    cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown), \
+    {                                                               \
+#test " (weak)", test, rig_setup_weak, rig_teardown, NULL   \
+    }
 
 int
 main(void)

@@ -36,8 +36,9 @@ struct hook_store {
     atomic_int waiting[HOOK_OPS]; /* calls that wait */
     atomic_int fail[HOOK_OPS];    /* so many next calls do not reach the store; < 0: all */
     atomic_int count[HOOK_OPS];
-    _Atomic(void (*)(enum hook_op op, const char *key)) after; /* called once, before the answer is passed on */
-    bool weak_delete; /* as RGW: DELETE and COPY ignore conditions */
+    _Atomic(void (*)(enum hook_op op,
+                     const char *key)) after; /* called once, before the answer is passed on */
+    bool weak_delete;                         /* as RGW: DELETE and COPY ignore conditions */
 };
 
 struct rig {
@@ -331,8 +332,8 @@ open_at(const char *path, int flags)
     struct volume_attr attr;
     struct volume_name at = name_at(path);
     if ((flags & O_CREAT) != 0)
-        RUN_OK(rig.err, volume_file_create(rig.service, &rig.ctx, &at, 0644, flags, &attr, &file,
-                                           &rig.err));
+        RUN_OK(rig.err,
+               volume_file_create(rig.service, &rig.ctx, &at, 0644, flags, &attr, &file, &rig.err));
     else
         RUN_OK(rig.err,
                volume_file_open(rig.service, &rig.ctx, node_of(path), flags, &file, &rig.err));
@@ -506,8 +507,7 @@ static inline unsigned
 conflicts(struct index_conflict *last)
 {
     struct conflict_count call = { 0 };
-    RUN_OK(rig.err,
-           volume_conflict_each(rig.service, rig.volume, count_one, &call, &rig.err));
+    RUN_OK(rig.err, volume_conflict_each(rig.service, rig.volume, count_one, &call, &rig.err));
     if (last != NULL)
         *last = call.last;
     return call.count;

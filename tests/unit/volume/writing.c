@@ -13,9 +13,8 @@ a_refused_open_leaves_the_other_writer_alone(void **state)
     save("full", much); /* the quota is 100 */
     struct volume_file *writer = open_at("full", O_WRONLY | O_TRUNC);
     write_at(writer, "first", 0);
-    assert_int_equal(volume_file_open(rig.service, &rig.ctx, node_of("full"), O_RDWR, &second,
-                                      &rig.err),
-                     -1);
+    assert_int_equal(
+        volume_file_open(rig.service, &rig.ctx, node_of("full"), O_RDWR, &second, &rig.err), -1);
     assert_int_equal(rig.err.code, ERR_QUOTA);
     write_at(writer, "second", 0);
     close_file(writer);
@@ -100,6 +99,25 @@ bytes_of_a_lost_writer_are_a_change(void **state)
     assert_bucket("f", "SYNCED");
 }
 
+static void
+hold_the_next(enum hook_op op, const char *key)
+{
+    (void)key;
+    if (op == HOOK_PUT)
+        hold(HOOK_PUT);
+}
+
+static int64_t
+freeze(struct volume_file *file)
+{
+    pthread_mutex_lock(&file->inode->lock);
+    RUN_OK(rig.err, content_freeze_locked(rig.service, file->inode, &rig.err));
+    int64_t id = file->inode->content;
+    pthread_mutex_unlock(&file->inode->lock);
+    sync_kick(rig.service);
+    return id;
+}
+
 /* An upload's end is the end of the bytes that were sent, not of those that came after. */
 static void
 later_bytes_stay_staged_when_the_upload_before_ends(void **state)
@@ -108,32 +126,22 @@ later_bytes_stay_staged_when_the_upload_before_ends(void **state)
     struct volume_file *file = open_at("f", O_CREAT | O_RDWR);
     write_at(file, "one", 0);
     hold(HOOK_PUT);
-    pthread_mutex_lock(&file->inode->lock);
-    RUN_OK(rig.err, content_freeze_locked(rig.service, file->inode, &rig.err));
-    pthread_mutex_unlock(&file->inode->lock);
-    sync_kick(rig.service);
+    freeze(file);
     wait_for_waiting(HOOK_PUT);
     write_at(file, "two", 0);
-    pthread_mutex_lock(&file->inode->lock);
-    RUN_OK(rig.err, content_freeze_locked(rig.service, file->inode, &rig.err));
-    int64_t second = file->inode->content;
-    pthread_mutex_unlock(&file->inode->lock);
-    /* The first one goes, the second is held. */
-    atomic_store(&rig.hook->count[HOOK_PUT], 0);
+    int64_t second = freeze(file);
+    atomic_store(&rig.hook->after, hold_the_next);
     release(HOOK_PUT);
-    while (atomic_load(&rig.hook->count[HOOK_PUT]) == 0) {
-        hold(HOOK_PUT);
+    while (!in_bucket("f") || atomic_load(&rig.hook->waiting[HOOK_PUT]) == 0)
         clock_sleep_ns(NS_PER_MS);
-    }
-    clock_sleep_ns(50 * NS_PER_MS);
+    assert_bucket("f", "one");
     pthread_mutex_lock(&file->inode->lock);
-    bool right = file->inode->content != second || file->inode->state != CONTENT_CLEAN ||
-                 in_bucket("f");
-    enum content_state seen = file->inode->state;
+    assert_int_equal(file->inode->content, second);
+    assert_int_equal(file->inode->state, CONTENT_FROZEN);
     pthread_mutex_unlock(&file->inode->lock);
+    assert_true(cache_pinned(rig.service->cache, second));
+    atomic_store(&rig.hook->after, NULL);
     release(HOOK_PUT);
-    assert_true(right);
-    assert_true(seen == CONTENT_FROZEN || seen == CONTENT_CLEAN);
     close_file(file);
     flush();
     assert_bucket("f", "two");
@@ -173,6 +181,196 @@ missing_staged_bytes_are_an_error_and_not_an_absence(void **state)
     release(HOOK_PUT);
 }
 
+/* B003, B008, B061 */
+static void
+a_file_is_changed_in_the_middle_and_by_its_path(void **state)
+{
+    (void)state;
+    struct volume_attr attr;
+    foreign_put("f", "0123456789");
+    struct volume_file *file = open_at("f", O_WRONLY);
+    write_at(file, "ab", 4);
+    RUN_OK(rig.err, volume_file_flush(file, &rig.ctx, &rig.err)); /* of a dup */
+    write_at(file, "c", 6);
+    close_file(file);
+    flush();
+    assert_bucket("f", "0123abc789");
+    struct volume_change change = { .bits = VOLUME_SET_SIZE, .size = 5 };
+    RUN_OK(rig.err, volume_setattr(rig.service, &rig.ctx, node_of("f"), &change, &attr, &rig.err));
+    assert_int_equal(attr.size, 5);
+    flush();
+    assert_bucket("f", "0123a");
+    change.size = 8;
+    RUN_OK(rig.err, volume_setattr(rig.service, &rig.ctx, node_of("f"), &change, &attr, &rig.err));
+    flush();
+    struct store_object object;
+    store_object_init(&object);
+    RUN_OK(rig.err, store_head(rig.mem, "v/f", 0, &object, &rig.err));
+    assert_int_equal(object.size, 8);
+    store_object_release(&object);
+    assert_reads("f", "0123a");
+}
+
+/* B009, B136: one state per file, whoever opens it. */
+static void
+a_second_open_sees_what_the_first_wrote(void **state)
+{
+    (void)state;
+    char out[16] = "";
+    struct volume_file *first = open_at("f", O_CREAT | O_RDWR);
+    write_at(first, "first", 0);
+    struct volume_file *second = open_at("f", O_RDWR);
+    assert_int_equal(volume_file_read(second, &rig.ctx, out, 15, 0, &rig.err), 5);
+    assert_string_equal(out, "first");
+    write_at(second, "+second", 5);
+    close_file(second);
+    assert_reads("f", "first+second");
+    close_file(first);
+    flush();
+    assert_bucket("f", "first+second");
+}
+
+/* B011, B084 */
+static void
+nothing_is_uploaded_before_the_close(void **state)
+{
+    (void)state;
+    struct volume_file *file = open_at("f", O_CREAT | O_RDWR);
+    clock_sleep_ns(100 * NS_PER_MS);
+    write_at(file, "bytes", 0);
+    clock_sleep_ns(100 * NS_PER_MS);
+    assert_false(in_bucket("f"));
+    close_file(file);
+    flush();
+    assert_bucket("f", "bytes");
+    close_file(open_at("f", O_CREAT | O_RDWR));
+    flush();
+    assert_bucket("f", "bytes");
+}
+
+struct racer {
+    const char *path;
+    atomic_bool stop;
+    unsigned opened, wrong;
+};
+
+static void *
+open_as_soon_as_seen(void *arg)
+{
+    struct racer *racer = arg;
+    struct volume_ctx ctx = { .actor = "racer", .connection = 2 };
+    struct volume_file *file;
+    struct volume_attr attr;
+    while (!atomic_load(&racer->stop)) {
+        struct err err = ERR_INIT;
+        if (volume_lookup(rig.service, &ctx, rig.root, "race", 4, &attr, &err) != 0)
+            continue;
+        if (volume_file_open(rig.service, &ctx, attr.node, O_RDWR | O_TRUNC, &file, &err) != 0) {
+            /* Gone again is fine, a name without a file is not. */
+            racer->wrong += err.code != ERR_NOT_FOUND || strstr(err.msg, "content") != NULL;
+            continue;
+        }
+        racer->opened++;
+        if (volume_file_write(file, &ctx, "r", 1, 0, &err) != 0)
+            racer->wrong++;
+        volume_file_close(file, &ctx);
+    }
+    return NULL;
+}
+
+static int
+count_row(void *arg, const struct index_content *row, struct err *err)
+{
+    (void)row;
+    (void)err;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static int
+count_rows(struct index_tx *tx, void *arg, struct err *err)
+{
+    return index_content_each(tx, count_row, arg, err);
+}
+
+/* A name is seen before its maker has answered; two that close an unlinked file at once leave nothing. */
+static void
+others_may_open_a_name_that_is_just_made(void **state)
+{
+    (void)state;
+    struct racer racer = { .path = "race" };
+    pthread_t thread;
+    unsigned rows = 0;
+    assert_int_equal(pthread_create(&thread, NULL, open_as_soon_as_seen, &racer), 0);
+    for (int i = 0; i < 300; i++) {
+        struct volume_file *file = open_at("race", O_CREAT | O_RDWR);
+        write_at(file, "m", 0);
+        unlink_at("race");
+        volume_file_close(file, &rig.ctx);
+    }
+    atomic_store(&racer.stop, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(racer.wrong, 0);
+    flush();
+    RUN_OK(rig.err, index_read(rig.service->index, count_rows, &rows, &rig.err));
+    assert_int_equal(rows, 0);
+    assert_false(in_bucket("race"));
+}
+
+/* A file with holes in its cache copy all over is completed for a writer, run by run. */
+static void
+a_writer_completes_a_file_with_many_gaps(void **state)
+{
+    (void)state;
+    const uint64_t blocks = 140;
+    char out[16];
+    size_t size = blocks * CACHE_BLOCK_SIZE;
+    char *bytes = malloc(size + 1);
+    assert_non_null(bytes);
+    memset(bytes, 'x', size);
+    bytes[size] = '\0';
+    foreign_put("big", bytes);
+    free(bytes);
+    int64_t node = node_of("big");
+    struct inode *inode = inode_ref(&rig.service->inodes, node, false, &rig.err);
+    assert_non_null(inode);
+    pthread_mutex_lock(&inode->lock);
+    RUN_OK(rig.err, content_open_locked(rig.service, inode, &rig.err));
+    char *block = malloc(CACHE_BLOCK_SIZE);
+    assert_non_null(block);
+    memset(block, 'x', CACHE_BLOCK_SIZE);
+    for (uint64_t i = 0; i < blocks; i += 2)
+        RUN_OK(rig.err, cache_map_fill(inode->file, i * CACHE_BLOCK_SIZE, block, CACHE_BLOCK_SIZE,
+                                       &rig.err));
+    free(block);
+    pthread_mutex_unlock(&inode->lock);
+    struct volume_file *file = open_at("big", O_RDWR);
+    inode_unref(&rig.service->inodes, inode, false);
+    assert_int_equal(volume_file_read(file, &rig.ctx, out, 8, size - 8, &rig.err), 8);
+    assert_memory_equal(out, "xxxxxxxx", 8);
+    volume_file_close(file, &rig.ctx);
+}
+
+/* A full volume may be made smaller. */
+static void
+a_volume_over_its_quota_may_shrink(void **state)
+{
+    (void)state;
+    struct volume_attr attr;
+    char much[201];
+    memset(much, 'x', sizeof(much) - 1);
+    much[sizeof(much) - 1] = '\0';
+    save("full", much);
+    struct volume_change change = { .bits = VOLUME_SET_SIZE, .size = 300 };
+    assert_int_equal(
+        volume_setattr(rig.service, &rig.ctx, node_of("full"), &change, &attr, &rig.err), -1);
+    assert_int_equal(rig.err.code, ERR_QUOTA);
+    change.size = 10;
+    RUN_OK(rig.err,
+           volume_setattr(rig.service, &rig.ctx, node_of("full"), &change, &attr, &rig.err));
+    assert_int_equal(attr.size, 10);
+}
+
 static int
 setup_quota(void **state)
 {
@@ -196,6 +394,18 @@ main(void)
         cmocka_unit_test_setup_teardown(later_bytes_stay_staged_when_the_upload_before_ends,
                                         rig_setup, rig_teardown),
         cmocka_unit_test_setup_teardown(a_missing_cache_file_is_fetched_again, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(a_file_is_changed_in_the_middle_and_by_its_path, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(a_second_open_sees_what_the_first_wrote, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_uploaded_before_the_close, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(others_may_open_a_name_that_is_just_made, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(a_writer_completes_a_file_with_many_gaps, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(a_volume_over_its_quota_may_shrink, setup_quota,
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(missing_staged_bytes_are_an_error_and_not_an_absence,
                                         rig_setup, rig_teardown),
