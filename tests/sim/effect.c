@@ -176,10 +176,13 @@ driver_apply(struct world *world, struct gateway *gateway, int path,
     struct place old = { .kind = PLACE_NONE };
 
     touch(world, gateway, path);
-    if ((effect->bits & SYNC_CLEAR_ATTEMPT) != 0)
+    if ((effect->bits & SYNC_CLEAR_ATTEMPT) != 0) {
         clear_attempt(world, intent, effect->bits);
-    else if ((effect->bits & SYNC_MARK_UNKNOWN) != 0)
+    } else if ((effect->bits & SYNC_MARK_UNKNOWN) != 0) {
         intent->attempt.unknown = true;
+        if (world_chance(world, 400)) /* a store that does not answer is left alone for a while */
+            intent->not_before = world->now + (int64_t)world_pick(world, 60000);
+    }
     if ((effect->bits & SYNC_BACK_OFF) != 0)
         intent->not_before = world->now + (int64_t)world_pick(world, 4000);
     if ((effect->bits & SYNC_SET_HAVE) != 0)

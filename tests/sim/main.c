@@ -300,7 +300,7 @@ set_option(struct options *options, const char *name, const char *value)
 int
 main(int argc, char **argv)
 {
-    struct options options = { .run = 1500, .seed = 1, .budget = 3000000 };
+    struct options options = { .run = 1500, .seed = 1, .budget = 12000000 };
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--mutants") == 0) {

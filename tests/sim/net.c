@@ -149,6 +149,10 @@ land_lease(struct world *world, struct request *request)
     memset(at->etag, 0, sizeof(at->etag));
     memcpy(at->etag, at->nonce, sizeof(at->nonce));
     request->lease = *at;
+    if (world->faults && request->life != 0 &&
+        world_chance(world, 120)) /* paused before the answer */
+        world->gateways[request->gateway].stalled_until =
+            world->now + LEASE_TTL + (int64_t)world_pick(world, 240000);
 }
 
 static void

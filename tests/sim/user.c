@@ -109,7 +109,10 @@ write_to(struct world *world, int g, struct node *node)
 {
     struct gateway *gateway = &world->gateways[g];
     uint32_t value = world_value(world);
+    uint32_t theirs = node->path < 0 ? 0 : gateway->cur.keys[node->path].value;
 
+    if (theirs != 0 && world_chance(world, 400)) /* two users come to the same bytes */
+        value = theirs;
     gateway->disk[node->live].value = value;
     gateway->handles[node_row(&gateway->cur, node)].modified = true;
     trace(world, "user %d: write %s value %u", g, node->path < 0 ? "-" : path_names[node->path],
@@ -423,11 +426,22 @@ user_close_all(struct world *world, int g)
     }
 }
 
+/* Users are not kinder than chance: often it is a name whose upload is on its way. */
+static int
+some_path(struct world *world, const struct gateway *gateway)
+{
+    int path = world_path(world);
+
+    for (int tries = 0; tries < 3 && gateway->cur.intents[path].attempt.op != SYNC_OP_PUT; tries++)
+        path = world_path(world);
+    return path;
+}
+
 void
 user_step(struct world *world, int g)
 {
     struct gateway *gateway = &world->gateways[g];
-    int path = world_path(world);
+    int path = world_chance(world, 300) ? some_path(world, gateway) : world_path(world);
     struct node *node = node_at(&gateway->cur, path);
     struct node *open = some_open(world, gateway);
     unsigned dice = world_pick(world, 100);
