@@ -20,7 +20,7 @@ struct handle {
     struct volume_file *file;
     uint64_t fh;
     _Atomic unsigned flags; /* enum handle_flags */
-    unsigned refs;  /* guarded by the table's mutex */
+    unsigned refs;          /* guarded by the table's mutex */
 };
 
 struct handle_table {
