@@ -289,19 +289,22 @@ sync_begin(const struct sync_view *view, const struct sync_decision *decision, i
 
 /* ---- judge ---- */
 
-/* Whether what landed is the newest that the bucket has of the file. Not when the file was renamed away or removed
- * meanwhile, and not when it came back with another version: it may have been synced elsewhere since. */
+/* Whether what landed is the newest that the bucket has of the file: its newest lay here before, or the file is here and
+ * cannot have been synced elsewhere since. Not when a new file was renamed away or removed meanwhile, and not when it
+ * came back with another version. */
 static bool
-is_news(const struct sync_want *want, const struct sync_attempt *put)
+is_news(const struct sync_view *view, const struct sync_attempt *put)
 {
-    if (!sync_rule_on(RULE_LANDED_HOME))
+    const struct sync_want *want = &view->want;
+
+    if ((view->have.present && view->have.owner == put->node) || !sync_rule_on(RULE_LANDED_HOME))
         return true;
     return want->present && want->node == put->node &&
            (same(want->version, put->version) || want->at_this_key || want->base_etag[0] == '\0');
 }
 
 static void
-put_landed(const struct sync_want *want, const struct sync_attempt *put, const char *etag,
+put_landed(const struct sync_view *view, const struct sync_attempt *put, const char *etag,
            struct sync_effect *out)
 {
     struct sync_have *have = &out->have;
@@ -312,7 +315,7 @@ put_landed(const struct sync_want *want, const struct sync_attempt *put, const c
     memcpy(have->etag, etag, strlen(etag) + 1);
     copy_text(have->version, put->version);
     copy_text(have->sha256, put->sha256);
-    if (!is_news(want, put)) {
+    if (!is_news(view, put)) {
         have->discard = true; /* its bytes are still here, or a newer version's are */
         return;
     }
@@ -371,7 +374,7 @@ settle(const struct sync_view *view, const struct observed *seen, struct sync_ef
     have_from(seen, &out->have);
     if (late != NULL) {
         if (want->present && late->node == want->node && same(late->version, want->version))
-            put_landed(want, late, seen->etag, out);
+            put_landed(view, late, seen->etag, out);
         else
             out->have.discard = true; /* its bytes are still here, or a newer version's are */
     } else if (seen->present || !late_delete(view, view->have.etag)) {
@@ -386,7 +389,7 @@ judge_replaced(const struct sync_view *view, struct sync_effect *out)
     const struct sync_attempt *put = &view->attempt;
     struct sync_have theirs = out->have;
 
-    if (theirs.present && equal_content(put->sha256, theirs.sha256) && is_news(&view->want, put))
+    if (theirs.present && equal_content(put->sha256, theirs.sha256) && is_news(view, put))
         adopt(put->node, put->version, &theirs, out);
     else if (view->want.bytes_local && (view->want.dirty || !view->want.at_this_key))
         lose(&view->want, &theirs, out);
@@ -401,7 +404,7 @@ judge_seen_put(const struct sync_view *view, const struct observed *seen, struct
 
     out->bits = SYNC_CLEAR_ATTEMPT;
     if (identity_landed(seen, put->version, put->size, put->md5)) {
-        put_landed(want, put, seen->etag, out);
+        put_landed(view, put, seen->etag, out);
         /* The same version sent twice, or over itself: this may be the other one, and ours comes yet. */
         if (is_cond_state(put, seen) || late_put(view, seen) != NULL)
             out->bits |= SYNC_LOOK_AGAIN;
@@ -440,7 +443,7 @@ judge_done(const struct sync_view *view, const struct sync_answer *answer, struc
     out->bits = SYNC_CLEAR_ATTEMPT | SYNC_SET_HAVE;
     out->have = (struct sync_have){ .present = false };
     if (view->attempt.op == SYNC_OP_PUT)
-        put_landed(&view->want, &view->attempt, answer->etag, out);
+        put_landed(view, &view->attempt, answer->etag, out);
 }
 
 static void

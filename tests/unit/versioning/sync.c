@@ -606,6 +606,10 @@ judge_when_the_node_has_left(void **state)
     sync_judge(&view, &foreign, &effect);
     assert_int_equal(effect.bits, CLEAR | SYNC_LOOK_AGAIN | SYNC_SET_HAVE | SYNC_TAKE_THEIRS);
     assert_int_equal(effect.have.owner, 0);
+    sync_judge(&view, &landed, &effect); /* its newest bytes lay here: these are newer */
+    assert_int_equal(effect.bits, CLEAR | SYNC_SET_HAVE | SYNC_SYNCED);
+    assert_int_equal(effect.node, NODE);
+    view.have = (struct sync_have){ .present = false };
     sync_judge(&view, &landed,
                &effect); /* it is no news of the file, which may be synced elsewhere */
     assert_int_equal(effect.bits, CLEAR | SYNC_SET_HAVE);
@@ -615,6 +619,7 @@ judge_when_the_node_has_left(void **state)
     assert_int_equal(effect.bits, CLEAR | SYNC_SET_HAVE);
     assert_true(effect.have.discard);
     view = put_under_way();
+    view.have = (struct sync_have){ .present = false };
     view.want.at_this_key = false; /* moved away, synced there with V3, and moved back */
     view.want.dirty = false;
     memcpy(view.want.version, V3, sizeof(V3));
