@@ -51,9 +51,22 @@ state_of(const json_t *entry)
     return get_bool(entry, "synced") ? "synced" : "staged";
 }
 
+/* The name's own bytes: what is not UTF-8 comes in hexadecimal beside it, and is shown as \xNN. */
+static const char *
+raw_name(const json_t *entry, char *out, size_t size)
+{
+    const char *hex = get_text(entry, "name_hex");
+    size_t len = strlen(hex) / 2;
+    if (len == 0 || len >= size || !hex_decode(hex, 2 * len, out, len))
+        return get_text(entry, "name");
+    out[len] = '\0';
+    return out;
+}
+
 static void
 add_entry(struct table *table, const json_t *entry)
 {
+    char name[LIMIT_NAME + 1];
     char when[20];
     const char *kind = get_text(entry, "kind");
     (void)snprintf(when, sizeof(when), "%.19s", get_text(entry, "mtime"));
@@ -67,7 +80,7 @@ add_entry(struct table *table, const json_t *entry)
         table_add_size(table, get_int(entry, "size"));
     table_add(table, when);
     table_add(table, strcmp(kind, "dir") == 0 ? "-" : state_of(entry));
-    table_add(table, get_text(entry, "name"));
+    table_add(table, raw_name(entry, name, sizeof(name)));
 }
 
 /* All pages of a folder as one array. */

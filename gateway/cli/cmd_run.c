@@ -184,8 +184,13 @@ unmount_one(struct run *run, const struct volume_word *v, struct err *err)
     for (int tries = 0;; tries++) {
         int rc =
             client_json(run->cli, &(struct json_call){ "DELETE", target, NULL, 60 }, NULL, err);
-        if (rc == 0 || err->code == ERR_NOT_FOUND)
+        if (rc == 0)
             return 0;
+        if (err->code == ERR_NOT_FOUND)
+            return err_set(err, ERR_NOT_SYNCED,
+                           "the mount of volume '%s' was gone before the command ended, so writes "
+                           "may have failed: was the gateway restarted?",
+                           v->volume);
         if (err->code != ERR_BUSY || tries >= BUSY_TRIES)
             return -1;
         clock_sleep_ns(100 * NS_PER_MS);
@@ -337,8 +342,11 @@ finish(struct run *run)
     }
     for (size_t i = 0; i < run->mounted; i++) {
         struct err err = ERR_INIT;
-        if (unmount_one(run, &run->volumes[i], &err) < 0)
-            warn("a mount is left", &err);
+        if (unmount_one(run, &run->volumes[i], &err) == 0)
+            continue;
+        warn(err.code == ERR_NOT_SYNCED ? "not everything is certain" : "a mount is left", &err);
+        if (err.code == ERR_NOT_SYNCED)
+            status = err_exit(ERR_NOT_SYNCED);
     }
     if (run->mounted > 0 && count_conflicts(run) > 0) {
         (void)fprintf(stderr, "holdfast: writes of this run met a conflict, their bytes are kept: "

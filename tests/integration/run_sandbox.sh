@@ -150,3 +150,19 @@ check_eq 'another user through a sandbox of its own' hello "$(setpriv --reuid 65
     --unshare-all --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64 \
     --bind "$WORK/m" /mnt -- cat /mnt/in/file)"
 check_status 0 "$HOLDFAST" umount "$WORK/m"
+
+# ---- the gateway dies under a run: the sandbox lives on, and its client does not say that all is well ----
+"$HOLDFAST" run -v v -- sh -c 'echo x >/mnt/data/1/before; echo ready; sleep 3; echo x >/mnt/data/1/after; true' \
+    >"$WORK/out" 2>"$WORK/err" &
+pid=$!
+wait_until 10 grep -q ready "$WORK/out" || fail 'the sandbox did not start'
+gateway_kill
+gateway_start "$WORK/state" "file://$WORK/bucket"
+STATUS=0
+wait "$pid" || STATUS=$?
+if [ "$STATUS" = 0 ]; then
+    check_eq 'a run that ended well over a restart' x "$(cat "$WORK/bucket/v/after" 2>/dev/null)"
+else
+    check_eq 'status of a run whose gateway died' 7 "$STATUS"
+fi
+wait_until 10 test -e "$WORK/bucket/v/before" || fail 'what was closed before the death is not in the bucket'
