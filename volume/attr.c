@@ -37,15 +37,22 @@ attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr
     return 0;
 }
 
-/* Size and times of a file that is being written. False when it is not LIVE in memory (any more). */
-static bool
-fill_live(struct volume_service *service, struct volume_attr *attr)
+enum live { LIVE_NOT, LIVE_FILLED, LIVE_BUSY };
+
+/* Size and times of a file that is being written; LIVE_NOT when it is not LIVE in memory (any more). */
+static enum live
+fill_live(struct volume_service *service, bool nowait, struct volume_attr *attr)
 {
     struct stat st;
     struct inode *inode = inode_find(&service->inodes, attr->node);
     if (inode == NULL)
-        return false;
-    pthread_mutex_lock(&inode->lock);
+        return LIVE_NOT;
+    if (!nowait) {
+        pthread_mutex_lock(&inode->lock);
+    } else if (pthread_mutex_trylock(&inode->lock) != 0) {
+        inode_unref(&service->inodes, inode, false);
+        return LIVE_BUSY;
+    }
     bool live = inode->file != NULL && inode->state == CONTENT_LIVE &&
                 fstat(cache_file_fd(inode->file), &st) == 0;
     if (live) {
@@ -56,7 +63,7 @@ fill_live(struct volume_service *service, struct volume_attr *attr)
     }
     pthread_mutex_unlock(&inode->lock);
     inode_unref(&service->inodes, inode, false);
-    return live;
+    return live ? LIVE_FILLED : LIVE_NOT;
 }
 
 static int
@@ -70,17 +77,22 @@ read_again(struct index_tx *tx, void *arg, struct err *err)
 }
 
 /* The file may freeze between the reading of its row and this: then only the row of now has its size. An old one would make
- * a kernel cut the file, and the next O_APPEND write over its beginning. */
-void
-attr_live(struct volume_service *service, struct volume_attr *attr)
+ * a kernel cut the file, and the next O_APPEND write over its beginning. Its lock may be held over a commit: a caller that may
+ * not wait is told so. */
+int
+attr_live(struct volume_service *service, const struct volume_ctx *ctx, struct volume_attr *attr,
+          struct err *err)
 {
-    struct err ignored = ERR_INIT;
     for (int tries = 0; tries < 8 && attr->writing; tries++) {
         struct volume_attr now = *attr;
-        if (fill_live(service, attr))
-            return;
-        if (index_read(service->index, read_again, &now, &ignored) != 0)
-            return;
+        enum live live = fill_live(service, ctx->nowait, attr);
+        if (live == LIVE_FILLED)
+            return 0;
+        if (live == LIVE_BUSY)
+            return err_set(err, ERR_AGAIN, "the file is being closed or synced");
+        if (index_read(service->index, read_again, &now, err) != 0)
+            return -1;
         *attr = now;
     }
+    return 0;
 }

@@ -145,7 +145,8 @@ void inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *i
 int attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
               struct err *err) MUST_CHECK;
 /* Overrides size and mtime while the node is being written. */
-void attr_live(struct volume_service *service, struct volume_attr *attr);
+int attr_live(struct volume_service *service, const struct volume_ctx *ctx,
+              struct volume_attr *attr, struct err *err) MUST_CHECK;
 
 /* key.c: keys of nodes. `out` holds LIMIT_KEY + 1. ERR_NAME_TOO_LONG when the path does not fit. */
 int key_of_path(const struct index_volume *volume, const char *path, bool dir, char *out,

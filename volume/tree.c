@@ -83,8 +83,7 @@ volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int
         ensure_complete(service, ctx, &call, err) != 0)
         return -1;
     *out = call.attr;
-    attr_live(service, out);
-    return 0;
+    return attr_live(service, ctx, out, err);
 }
 
 static int
@@ -119,8 +118,7 @@ volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int6
     if (ensure_complete(service, ctx, &call, err) != 0)
         return -1;
     *out = call.attr;
-    attr_live(service, out);
-    return 0;
+    return attr_live(service, ctx, out, err);
 }
 
 struct root_call {
@@ -277,7 +275,8 @@ give_row(struct volume_service *service, const struct volume_ctx *ctx, struct li
     giving->after = row->attr.node;
     if (row->name_len == 0)
         return 0;
-    attr_live(service, &row->attr);
+    if (attr_live(service, ctx, &row->attr, err) != 0)
+        return -1;
     struct volume_entry entry = {
         .name = row->name, .name_len = row->name_len, .cookie = giving->after, .attr = row->attr
     };
