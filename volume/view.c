@@ -268,6 +268,37 @@ landed_without_bytes(struct index_tx *tx, struct index_node *node, const struct 
     return node_drop_contents(tx, node->id, 0, drop, err);
 }
 
+struct outdated {
+    int64_t before;
+    int64_t id[32];
+    size_t count;
+};
+
+static int
+collect_outdated(void *arg, const struct index_content *row, struct err *err)
+{
+    struct outdated *call = arg;
+    (void)err;
+    if (row->id < call->before && row->state != CONTENT_LIVE &&
+        (row->flags & CONTENT_PINNED) == 0 && call->count < 32)
+        call->id[call->count++] = row->id;
+    return 0;
+}
+
+/* Saves from before the version that the bucket has now: a torn newer save must not go back behind it. */
+static int
+drop_outdated(struct index_tx *tx, int64_t node, int64_t before, struct drop_list *drop,
+              struct err *err)
+{
+    struct outdated call = { .before = before };
+    if (index_content_of_node(tx, node, collect_outdated, &call, err) != 0)
+        return -1;
+    for (size_t i = 0; i < call.count; i++)
+        if (index_content_delete(tx, call.id[i], err) != 0 || drop_add(drop, call.id[i], err) != 0)
+            return -1;
+    return 0;
+}
+
 /* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. `here`: at the node's own place. */
 static int
 clean_content(struct view_change *change, struct index_node *node, bool here, struct err *err)
@@ -295,7 +326,9 @@ clean_content(struct view_change *change, struct index_node *node, bool here, st
         node->content = 0;
     if (node->kind == INDEX_FILE && drop_add(drop, find.row.id, err) != 0)
         return -1;
-    return index_content_delete(tx, find.row.id, err);
+    if (index_content_delete(tx, find.row.id, err) != 0)
+        return -1;
+    return drop_outdated(tx, node->id, find.row.id, drop, err);
 }
 
 /* Work that comes of other work is as old: a barrier that waits for the one waits for the other. */
