@@ -172,6 +172,38 @@ send_move(struct world *world, struct gateway *gateway, int path)
     gateway->workers[path] = (struct worker){ .stage = STAGE_SENT, .action = SYNC_FETCH };
 }
 
+static bool
+index_names_park(const struct index *index, int slot)
+{
+    for (int i = 0; i < NODES; i++) {
+        const struct node *node = &index->nodes[i];
+        if (node->id != 0 && node->place.kind == PLACE_PARK && node->place.at == slot)
+            return true;
+    }
+    for (int i = 0; i < CONFLICTS; i++) {
+        const struct conflict *conflict = &index->conflicts[i];
+        if (conflict->used && conflict->place.kind == PLACE_PARK && conflict->place.at == slot)
+            return true;
+    }
+    return false;
+}
+
+static bool
+park_is_free(const struct world *world, int slot)
+{
+    for (int g = 0; g < GATEWAYS; g++) {
+        if (index_names_park(&world->gateways[g].cur, slot) ||
+            index_names_park(&world->gateways[g].dur, slot))
+            return false;
+    }
+    for (int i = 0; i < REQUESTS; i++) {
+        const struct request *request = &world->requests[i];
+        if (request->state != REQ_FREE && request->kind == REQ_COPY && request->to == slot)
+            return false;
+    }
+    return true;
+}
+
 static void
 send_park(struct world *world, struct gateway *gateway, int path)
 {
@@ -182,13 +214,13 @@ send_park(struct world *world, struct gateway *gateway, int path)
         driver_upload_conflict(world, (int)(gateway - world->gateways));
         return;
     }
-    while (slot < PARKS && world->bucket.park_taken[slot])
+    while (slot < PARKS && !park_is_free(world, slot))
         slot++;
     struct request *request =
         slot < PARKS ? net_send(world, (int)(gateway - world->gateways), REQ_COPY, path) : NULL;
     if (request == NULL)
         return;
-    world->bucket.park_taken[slot] = true;
+    world->bucket.parks[slot].present = false;
     request->from = (struct place){ .kind = PLACE_KEY, .at = path, .etag = row->etag };
     request->to = slot;
     request->node = row->owner;
@@ -471,11 +503,8 @@ answer_park(struct world *world, struct gateway *gateway, const struct request *
         gateway->cur.intents[request->key].look_at = world->now;
     if (result != SYNC_RESULT_DONE)
         return;
-    if (node == NULL || row->owner != node->id || !same_place(&node->place, &request->from)) {
-        world->bucket.parks[request->to].present = false;
-        world->bucket.park_taken[request->to] = false;
+    if (node == NULL || row->owner != node->id || !same_place(&node->place, &request->from))
         return;
-    }
     node->place = (struct place){ .kind = PLACE_PARK, .at = request->to, .etag = request->etag };
     row->owner = 0;
     row->discard = true;

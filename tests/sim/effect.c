@@ -4,7 +4,8 @@
 
 /* ---- the changes that sync_decide() and sync_judge() ask for, as one transaction ---- */
 
-/* The bytes at `place` are needed no more: their key may be written or deleted, their park object goes. */
+/* The bytes at `place` are needed no more: their key may be written or deleted. A park object goes when no row, durable
+ * or not, names it any more (driver.c). */
 void
 discard_place(struct world *world, struct gateway *gateway, const struct place *place,
               int64_t owner)
@@ -17,10 +18,6 @@ discard_place(struct world *world, struct gateway *gateway, const struct place *
         row->discard = row->present;
         row->seq = ++gateway->cur.seq;
         touch(world, gateway, place->at);
-    } else if (place->kind == PLACE_PARK) {
-        commit(world, gateway, true);
-        world->bucket.parks[place->at].present = false;
-        world->bucket.park_taken[place->at] = false;
     }
 }
 

@@ -59,7 +59,6 @@ struct object {
 struct bucket {
     struct object keys[PATHS];
     struct object parks[PARKS];
-    bool park_taken[PARKS];
     uint32_t deleted_rec[PATHS]; /* what the last deletion of the key removed, and by whom */
     int deleted_by[PATHS];
     int64_t deleted_at[PATHS];
