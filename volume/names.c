@@ -635,6 +635,10 @@ exchange(struct index_tx *tx, struct rename_call *call, struct err *err)
 {
     /* Two rows cannot hold one name even for a moment: park the first under a name nobody can type. */
     struct volume_name aside = { .parent = call->from->parent, .name = "\x01/exchange", .len = 10 };
+    char old_key[LIMIT_KEY + 1];
+    if (key_of_node(tx, &call->target, old_key, err) != 0 ||
+        key_want_sync(tx, call->target.volume, old_key, 0, err) != 0)
+        return -1;
     if (place(tx, &call->moved, &aside, err) != 0 ||
         place(tx, &call->target, call->from, err) != 0 ||
         place(tx, &call->moved, call->to, err) != 0)

@@ -59,8 +59,11 @@ idle_for_now(const struct step *step)
         return false;
     if (step->decision.action == SYNC_IDLE)
         return true;
-    /* Only a LIVE content so far: the freeze makes the work item anew. */
-    return step->decision.action == SYNC_WAIT && want->present && want->writing && !want->dirty;
+    /* Only a LIVE content so far: the freeze makes the work item anew. What somebody else left at the key is work of its
+     * own: the node may move on before its freeze, and then nobody else would remember. */
+    const struct sync_have *have = &step->kv.view.have;
+    return step->decision.action == SYNC_WAIT && want->present && want->writing && !want->dirty &&
+           (!have->present || have->owner == want->node);
 }
 
 /* IDLE again inside the writing transaction: the work item goes. */
