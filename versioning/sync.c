@@ -239,18 +239,17 @@ decide_absent(const struct sync_view *view, struct sync_decision *out)
 {
     const struct sync_have *have = &view->have;
 
-    if (!have->present) {
-        out->action = SYNC_IDLE;
-    } else if (have->owner != 0) {
+    if (!have->present)
+        return; /* idle */
+    if (have->owner != 0) {
         out->action = SYNC_WAIT;
     } else if (have->discard) {
         copy_text(out->cond_etag, have->etag);
         decide_write(view, SYNC_DELETE, view->rules.delete_if_match, out);
         if (!sync_rule_on(RULE_DELETE_MATCH))
             out->cond_etag[0] = '\0';
-    } else {
-        out->action = SYNC_IDLE;
     }
+    /* else a foreign object, which the listing shows */
 }
 
 void
