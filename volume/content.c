@@ -1,5 +1,6 @@
 #include <assert.h>
 #include <errno.h>
+#include <sys/stat.h>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -590,6 +591,12 @@ decide_write(struct volume_service *service, const struct volume_ctx *ctx,
                                  .attempt_sent = call->attempt_sent,
                                  .other_writers = inode->writers > 0,
                                  .size = call->has_content ? call->content.size : call->node.size };
+    if (!call->has_content && inode->file != NULL && (call->node.flags & INDEX_NODE_ORPHAN) != 0) {
+        /* Its bytes became a conflict's, and its writer goes on. */
+        call->content.id = 0;
+        call->how = call->truncate ? CONTENT_OPEN_NEW_EMPTY : CONTENT_OPEN_NEW_COPY;
+        return 0;
+    }
     if (!call->has_content) {
         call->content.id = 0;
         /* Evicted between our first look and now: the descriptor must not outlive its row. */
@@ -616,6 +623,19 @@ decide_write(struct volume_service *service, const struct volume_ctx *ctx,
     return 0;
 }
 
+void
+content_set_mtime_locked(struct inode *inode, int64_t mtime_ns)
+{
+    struct timespec times[2] = {
+        { .tv_nsec = UTIME_OMIT }, { .tv_sec = mtime_ns / NS_PER_S, .tv_nsec = mtime_ns % NS_PER_S }
+    };
+    if (times[1].tv_nsec < 0) {
+        times[1].tv_nsec += NS_PER_S;
+        times[1].tv_sec--;
+    }
+    (void)futimens(cache_file_fd(inode->file), times);
+}
+
 static int
 apply_write(struct volume_service *service, struct content_call *call, struct err *err)
 {
@@ -626,14 +646,21 @@ apply_write(struct volume_service *service, struct content_call *call, struct er
     if (index_write(service->index, durable ? INDEX_FULL : INDEX_NORMAL, begin_write_tx, call,
                     err) != 0)
         return -1;
-    if (call->how == CONTENT_OPEN_NEW_EMPTY || call->how == CONTENT_OPEN_NEW_COPY)
-        return make_live_file(service, call, err);
+    if (call->how == CONTENT_OPEN_NEW_EMPTY || call->how == CONTENT_OPEN_NEW_COPY) {
+        if (make_live_file(service, call, err) != 0)
+            return -1;
+        /* A LIVE file's time is its node's, and opening alone changes no time. */
+        if (call->how == CONTENT_OPEN_NEW_COPY)
+            content_set_mtime_locked(inode, call->node.mtime_ns);
+        return 0;
+    }
     inode->state = CONTENT_LIVE;
     inode->content_flags = call->content.flags;
     if (call->how != CONTENT_OPEN_JOIN) {
         cache_pin(service->cache, call->content.id);
         if (cache_meta_write(inode->file, &call->meta, err) != 0)
             return -1;
+        content_set_mtime_locked(inode, call->node.mtime_ns);
     }
     if (!call->truncate)
         return 0;

@@ -106,24 +106,21 @@ drop_stale(struct inode *inode, const struct index_node *row)
 }
 
 static int
-open_handle(struct volume_service *service, const struct volume_ctx *ctx, int64_t node, int flags,
-            bool growing, struct volume_file **out, struct err *err)
+open_handle(struct open_call *call, int flags, struct volume_file **out, struct err *err)
 {
-    struct open_call call = { .service = service,
-                              .ctx = ctx,
-                              .node = node,
-                              .writing = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC),
-                              .growing = growing };
-    struct volume_file *file = handle_new(service, ctx, node, flags, err);
+    struct volume_service *service = call->service;
+    const struct volume_ctx *ctx = call->ctx;
+    struct volume_file *file = handle_new(service, ctx, call->node, flags, err);
     if (file == NULL)
         return -1;
-    if (call.writing && ctx->nowait) {
+    call->writing = file->writable || (flags & O_TRUNC) != 0;
+    if (call->writing && ctx->nowait) {
         handle_forget(file);
         return err_set(err, ERR_AGAIN, "a writing open waits for the index");
     }
-    int rc = index_read(service->index, check_open, &call, err);
+    int rc = index_read(service->index, check_open, call, err);
     if (rc == 0)
-        drop_stale(file->inode, &call.row);
+        drop_stale(file->inode, &call->row);
     if (rc == 0 && file->writable)
         rc = start_writing(file, ctx, (flags & O_TRUNC) != 0, err);
     if (rc != 0) {
@@ -138,7 +135,10 @@ int
 volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                  int flags, struct volume_file **out, struct err *err)
 {
-    return open_handle(service, ctx, node, flags, (flags & O_TRUNC) == 0, out, err);
+    struct open_call call = {
+        .service = service, .ctx = ctx, .node = node, .growing = (flags & O_TRUNC) == 0
+    };
+    return open_handle(&call, flags, out, err);
 }
 
 /* ---- reading and writing ---- */
@@ -540,14 +540,7 @@ touch_live(struct volume_service *service, int64_t node, int64_t mtime_ns)
         return;
     pthread_mutex_lock(&inode->lock);
     if (inode->file != NULL && inode->state == CONTENT_LIVE) {
-        struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },
-                                     { .tv_sec = mtime_ns / NS_PER_S,
-                                       .tv_nsec = mtime_ns % NS_PER_S } };
-        if (times[1].tv_nsec < 0) {
-            times[1].tv_nsec += NS_PER_S;
-            times[1].tv_sec--;
-        }
-        (void)futimens(cache_file_fd(inode->file), times);
+        content_set_mtime_locked(inode, mtime_ns);
         inode->dirty_size = true;
     }
     pthread_mutex_unlock(&inode->lock);
@@ -562,8 +555,10 @@ set_size(struct volume_service *service, const struct volume_ctx *ctx,
     if (size > LIMIT_FILE_SIZE)
         return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes",
                        (unsigned long long)LIMIT_FILE_SIZE);
-    int flags = size == 0 ? O_WRONLY | O_TRUNC : O_WRONLY;
-    if (open_handle(service, ctx, before->node, flags, size > before->size, &file, err) != 0)
+    struct open_call call = {
+        .service = service, .ctx = ctx, .node = before->node, .growing = size > before->size
+    };
+    if (open_handle(&call, size == 0 ? O_WRONLY | O_TRUNC : O_WRONLY, &file, err) != 0)
         return -1;
     pthread_mutex_lock(&file->inode->lock);
     int rc = ensure_live(file, ctx, err);
