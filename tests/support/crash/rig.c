@@ -173,6 +173,112 @@ rig_store(const struct rig *rig)
     return store;
 }
 
+/* ---- a store that outlives the service ---- */
+
+struct borrowed {
+    struct store store;
+    struct store *inner;
+};
+
+static struct store *
+inner_of(struct store *store)
+{
+    return ((struct borrowed *)store)->inner;
+}
+
+static int
+borrow_head(struct store *store, const char *key, int64_t deadline_ns, struct store_object *out,
+            struct err *err)
+{
+    return store_head(inner_of(store), key, deadline_ns, out, err);
+}
+
+static int
+borrow_get(struct store *store, const struct store_get *req, struct store_object *out,
+           struct err *err)
+{
+    return store_get(inner_of(store), req, out, err);
+}
+
+static int
+borrow_put(struct store *store, const struct store_put *req, struct store_put_result *res,
+           struct err *err)
+{
+    return store_put(inner_of(store), req, res, err);
+}
+
+static int
+borrow_del(struct store *store, const struct store_delete *req, enum store_outcome *outcome,
+           struct err *err)
+{
+    return store_delete(inner_of(store), req, outcome, err);
+}
+
+static int
+borrow_copy(struct store *store, const struct store_copy *req, struct store_put_result *res,
+            struct err *err)
+{
+    return store_copy(inner_of(store), req, res, err);
+}
+
+static int
+borrow_list(struct store *store, const struct store_list *req, struct err *err)
+{
+    return store_list(inner_of(store), req, err);
+}
+
+static int
+borrow_presign(struct store *store, const struct store_presign *req, struct buf *url,
+               struct err *err)
+{
+    return store_presign(inner_of(store), req, url, err);
+}
+
+static int
+borrow_probe(struct store *store, struct store_caps *caps, struct err *err)
+{
+    if (store_probe(inner_of(store), err) != 0)
+        return -1;
+    *caps = inner_of(store)->caps;
+    return 0;
+}
+
+static void
+borrow_counters(struct store *store, struct store_counters *out)
+{
+    store_counters(inner_of(store), out);
+}
+
+static void
+borrow_free(struct store *store)
+{
+    free(store);
+}
+
+struct store *
+rig_borrow(struct store *inner)
+{
+    static const struct store_ops ops = { .name = "borrowed",
+                                          .head = borrow_head,
+                                          .get = borrow_get,
+                                          .put = borrow_put,
+                                          .del = borrow_del,
+                                          .copy = borrow_copy,
+                                          .list = borrow_list,
+                                          .presign = borrow_presign,
+                                          .probe = borrow_probe,
+                                          .counters = borrow_counters,
+                                          .free = borrow_free };
+    struct borrowed *borrowed = calloc(1, sizeof(*borrowed));
+    if (borrowed == NULL)
+        rig_die("out of memory");
+    borrowed->store.ops = &ops;
+    borrowed->store.caps = inner->caps;
+    borrowed->inner = inner;
+    (void)snprintf(borrowed->store.url, sizeof(borrowed->store.url), "%s", inner->url);
+    return &borrowed->store;
+}
+
 struct volume_service *
 rig_open(const char *state, struct store *store, struct err *err)
 {

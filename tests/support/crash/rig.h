@@ -45,6 +45,8 @@ void rig_copy(const char *from, const char *to);
 void rig_delete(const char *path);
 
 struct store *rig_store(const struct rig *rig);
+/* A wrapper that leaves `inner` alone when it is freed: one store for several lives of a service. */
+struct store *rig_borrow(struct store *inner);
 /* Opens and starts; `store` is taken. NULL with err set. */
 struct volume_service *rig_open(const char *state, struct store *store, struct err *err);
 void rig_close(struct volume_service *service);

@@ -19,8 +19,8 @@ tree_release(struct tree *tree)
     *tree = (struct tree){ 0 };
 }
 
-static struct tree_entry *
-add(struct tree *tree)
+struct tree_entry *
+tree_add(struct tree *tree)
 {
     if (tree->count == tree->cap) {
         tree->cap = tree->cap == 0 ? 64 : tree->cap * 2;
@@ -38,6 +38,13 @@ by_path(const void *a, const void *b)
 {
     const struct tree_entry *left = a, *right = b;
     return strcmp(left->path, right->path);
+}
+
+void
+tree_sort(struct tree *tree)
+{
+    if (tree->count > 0)
+        qsort(tree->entry, tree->count, sizeof(*tree->entry), by_path);
 }
 
 static int
@@ -111,7 +118,7 @@ static int
 take_entry(void *arg, const struct volume_entry *item, struct err *err)
 {
     struct listing *list = arg;
-    struct tree_entry *entry = add(list->tree);
+    struct tree_entry *entry = tree_add(list->tree);
     (void)err;
     snprintf(entry->path, sizeof(entry->path), "%s%s%.*s", list->dir,
              list->dir[0] == '\0' ? "" : "/", (int)item->name_len, item->name);
@@ -188,7 +195,7 @@ tree_of_volume(struct volume_service *service, int64_t volume, struct tree *out,
         }
     }
     free(list.node);
-    qsort(out->entry, out->count, sizeof(*out->entry), by_path);
+    tree_sort(out);
     return rc;
 }
 
@@ -197,7 +204,7 @@ tree_of_volume(struct volume_service *service, int64_t volume, struct tree *out,
 static int
 take_key(void *arg, const struct store_list_entry *item, struct err *err)
 {
-    struct tree_entry *entry = add(arg);
+    struct tree_entry *entry = tree_add(arg);
     (void)err;
     snprintf(entry->path, sizeof(entry->path), "%s", item->key);
     entry->size = item->size;
@@ -260,14 +267,14 @@ tree_of_bucket(struct store *store, const char *prefix, struct tree *out, struct
     int rc = store_list(store, &list, err);
     for (size_t i = 0; rc == 0 && i < out->count; i++)
         rc = fill_object(store, &out->entry[i], strlen(prefix), err);
-    qsort(out->entry, out->count, sizeof(*out->entry), by_path);
+    tree_sort(out);
     return rc;
 }
 
 /* ---- comparing ---- */
 
-static const struct tree_entry *
-find(const struct tree *tree, const char *path)
+const struct tree_entry *
+tree_find(const struct tree *tree, const char *path)
 {
     struct tree_entry *key = malloc(sizeof(*key));
     if (key == NULL)
@@ -315,7 +322,7 @@ static unsigned
 check_entry(const struct tree *volume, size_t at, const struct tree *bucket, const char *when)
 {
     const struct tree_entry *mine = &volume->entry[at];
-    const struct tree_entry *theirs = find(bucket, mine->path);
+    const struct tree_entry *theirs = tree_find(bucket, mine->path);
     if (mine->kind == INDEX_DIR && (theirs != NULL || !is_empty_dir(volume, at)))
         return 0;
     if (theirs == NULL) {
@@ -339,7 +346,7 @@ tree_compare(const struct tree *volume, const struct tree *bucket, const char *w
     for (size_t i = 0; i < volume->count; i++)
         differences += check_entry(volume, i, bucket, when);
     for (size_t i = 0; i < bucket->count; i++) {
-        const struct tree_entry *mine = find(volume, bucket->entry[i].path);
+        const struct tree_entry *mine = tree_find(volume, bucket->entry[i].path);
         if (mine != NULL && (mine->kind == INDEX_DIR) == (bucket->entry[i].kind == INDEX_DIR))
             continue;
         differences += differ(when, "the bucket has '%s' (%llu bytes, kind %d), the volume has not",

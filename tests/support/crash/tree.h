@@ -17,6 +17,10 @@ struct tree {
     size_t count, cap;
 };
 void tree_release(struct tree *tree);
+/* For trees that are made by hand: add, then sort. */
+struct tree_entry *tree_add(struct tree *tree);
+void tree_sort(struct tree *tree);
+const struct tree_entry *tree_find(const struct tree *tree, const char *path);
 /* Reads everything of a volume through its front door. */
 int tree_of_volume(struct volume_service *service, int64_t volume, struct tree *out,
                    struct err *err) MUST_CHECK;
