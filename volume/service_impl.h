@@ -212,6 +212,8 @@ int content_begin_write_locked(struct volume_service *service, const struct volu
 /* A content file that was just made, and its row, become the inode's. */
 void content_adopt_locked(struct inode *inode, const struct index_content *content,
                           struct cache_file *take_file);
+/* The time of the open content file. */
+void content_set_mtime_locked(struct inode *inode, int64_t mtime_ns);
 int content_freeze_locked(struct volume_service *service, struct inode *inode,
                           struct err *err) MUST_CHECK;
 void content_meta_fill(struct index_tx *tx, const struct index_node *node,
