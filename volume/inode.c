@@ -139,22 +139,27 @@ inode_open_count(struct inode_table *table, int64_t node)
     return inode == NULL ? 0 : inode->opens;
 }
 
+/* Referenced. `at` is referenced too, so that it is still in its chain. */
+static struct inode *
+next_in_bucket(struct inode_table *table, size_t bucket, struct inode *at)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&table->lock);
+    struct inode *next = at == NULL ? table->bucket[bucket] : at->next;
+    if (next != NULL)
+        next->refs++;
+    return next;
+}
+
 void
 inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *inode), void *arg)
 {
     for (size_t i = 0; i < INODE_BUCKETS; i++) {
-        struct inode *chain[64];
-        size_t count = 0;
-        pthread_mutex_lock(&table->lock);
-        for (struct inode *inode = table->bucket[i]; inode != NULL && count < 64;
-             inode = inode->next) {
-            inode->refs++;
-            chain[count++] = inode;
-        }
-        pthread_mutex_unlock(&table->lock);
-        for (size_t k = 0; k < count; k++) {
-            fn(arg, chain[k]);
-            inode_unref(table, chain[k], false);
+        struct inode *at = next_in_bucket(table, i, NULL);
+        while (at != NULL) {
+            fn(arg, at);
+            struct inode *next = next_in_bucket(table, i, at);
+            inode_unref(table, at, false);
+            at = next;
         }
     }
 }
