@@ -21,7 +21,8 @@ free_at(const struct lease *lease)
 
     if (ttl > TTL_MAX_NS)
         ttl = TTL_MAX_NS;
-    if (!lease->seen.present || is_ours(lease) || !sync_rule_on(RULE_LEASE_UNCHANGED))
+    bool let_go = lease->seen.gateway[0] == '\0'; /* its holder ended in order */
+    if (!lease->seen.present || let_go || is_ours(lease) || !sync_rule_on(RULE_LEASE_UNCHANGED))
         return lease->seen_since_ns;
     return lease->seen_since_ns + ttl + lease->op_deadline_ns;
 }

@@ -119,32 +119,88 @@ record_read(struct volume_service *service, const char *key, struct lease_record
     return 0;
 }
 
-/* ---- steps ---- */
-
 static enum lease_answer
 record_write(struct volume_service *service, const char *key, const struct lease *lease,
-             struct lease_record *record)
+             struct lease_record *record, int64_t deadline_ns)
 {
     scope_buf text;
     struct err err = ERR_INIT;
+    struct meta meta;
     struct store_put_result result = { .outcome = STORE_NOT_DONE };
-    struct store_cond cond = { .kind = STORE_COND_ABSENT };
-    if (lease->seen.present) {
-        cond.kind = STORE_COND_MATCH;
-        cond.etag = lease->seen.etag;
-    }
-    if (service->store->caps.put_if_match != STORE_YES ||
-        service->store->caps.put_if_absent != STORE_YES)
-        cond.kind = STORE_COND_NONE;
+    struct store_put put = { .key = key, .meta = &meta, .deadline_ns = deadline_ns };
+    const struct store_caps *caps = &service->store->caps;
+    put.cond.kind = lease->seen.present ? STORE_COND_MATCH : STORE_COND_ABSENT;
+    put.cond.etag = lease->seen.etag;
+    if (caps->put_if_match != STORE_YES || caps->put_if_absent != STORE_YES)
+        put.cond.kind = STORE_COND_NONE;
     buf_init(&text, 4096);
-    if (record_print(record, &text, &err) != 0)
-        return LEASE_UNKNOWN;
-    if (store_put_small(service->store, key, text.data, text.len, cond, &result, &err) == 0) {
+    meta_init(&meta);
+    /* The nonce is the write id by which a lost answer is settled. */
+    int rc = record_print(record, &text, &err);
+    if (rc == 0)
+        rc = meta_set(&meta, "holdfast-version", record->nonce, &err);
+    put.body = (struct store_body){ .mem = text.data, .fd = -1, .size = text.len };
+    if (rc == 0)
+        rc = store_put(service->store, &put, &result, &err);
+    meta_release(&meta);
+    if (rc == 0) {
         text_set(record->etag, result.etag);
         return LEASE_DONE;
     }
     log_debug(volume, "lease not written key=%s why=%s", key, err.msg);
     return result.outcome == STORE_REFUSED ? LEASE_REFUSED : LEASE_UNKNOWN;
+}
+
+/* ---- steps ---- */
+
+static int
+open_attempt(void *arg, const struct index_intent *row, struct err *err)
+{
+    bool *open = arg;
+    (void)err;
+    *open |= row->attempt.op != SYNC_OP_NONE || row->look_again_until_ns > clock_wall_ns();
+    return *open ? 1 : 0;
+}
+
+struct attempts_call {
+    int64_t volume;
+    bool open;
+};
+
+static int
+attempts_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct attempts_call *call = arg;
+    return index_intent_each(tx, call->volume, "", UINT32_MAX, open_attempt, &call->open, err);
+}
+
+/* Whether a request of ours may still be under way: then the lease has to end by itself. */
+static bool
+attempts_open(struct volume_service *service, int64_t volume)
+{
+    struct attempts_call call = { .volume = volume };
+    struct err err = ERR_INIT;
+    return index_read(service->index, attempts_tx, &call, &err) != 0 || call.open;
+}
+
+/* An orderly end lets the lease go: a record of nobody may be taken at once, with the next epoch. */
+#define RELEASE_DEADLINE (2 * NS_PER_S)
+
+static void
+release_lease(struct volume_service *service, struct kept *kept)
+{
+    char key[LIMIT_KEY];
+    struct err err = ERR_INIT;
+    struct lease_record record = { .present = true,
+                                   .ttl_ns = kept->lease.ttl_ns,
+                                   .epoch = kept->lease.epoch };
+    if (!lease_valid(&kept->lease, clock_boot_ns()) || attempts_open(service, kept->volume) ||
+        ulid_new(record.nonce, &err) != 0)
+        return;
+    (void)snprintf(key, sizeof(key), ".holdfast/leases/%s.json", kept->name);
+    if (record_write(service, key, &kept->lease, &record, clock_mono_ns() + RELEASE_DEADLINE) !=
+        LEASE_DONE)
+        log_debug(volume, "the lease of volume=%s ends by itself", kept->name);
 }
 
 static void
@@ -171,7 +227,8 @@ step_lease(struct volume_service *service, struct kept *kept)
     if (ulid_new(record.nonce, &err) != 0)
         return;
     int64_t sent = clock_boot_ns();
-    lease_answered(&kept->lease, record_write(service, key, &kept->lease, &record), &record, sent);
+    lease_answered(&kept->lease, record_write(service, key, &kept->lease, &record, 0), &record,
+                   sent);
     if (kept->lease.held && !was_held)
         log_info(volume, "writer lease taken volume=%s epoch=%llu", kept->name,
                  (unsigned long long)kept->lease.epoch);
@@ -263,6 +320,7 @@ keeper_main(void *arg)
         keeper->wanted = false;
         pthread_mutex_unlock(&keeper->lock);
         step_all(keeper);
+        drop_flush(keeper->service);
         pthread_mutex_lock(&keeper->lock);
         int64_t until_ns = clock_mono_ns() + NS_PER_S;
         struct timespec until = { .tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S };
@@ -310,8 +368,11 @@ lease_keeper_close(struct volume_service *service)
     keeper->stopping = true;
     pthread_cond_broadcast(&keeper->wake);
     pthread_mutex_unlock(&keeper->lock);
-    if (keeper->started)
+    if (keeper->started) {
         pthread_join(keeper->thread, NULL);
+        for (size_t i = 0; i < keeper->count; i++)
+            release_lease(service, &keeper->kept[i]);
+    }
     pthread_cond_destroy(&keeper->wake);
     pthread_mutex_destroy(&keeper->lock);
     free(keeper);

@@ -11,30 +11,6 @@
 /* Changes of names: each is one index transaction, whatever lies below; the objects follow (docs/mechanisms.md section 7). */
 
 int
-drop_add(struct drop_list *list, int64_t number, struct err *err)
-{
-    if (list->count == list->cap) {
-        size_t cap = list->cap == 0 ? 8 : list->cap * 2;
-        int64_t *grown = reallocarray(list->number, cap, sizeof(*grown));
-        if (grown == NULL)
-            return err_nomem(err);
-        list->number = grown;
-        list->cap = cap;
-    }
-    list->number[list->count++] = number;
-    return 0;
-}
-
-void
-drop_run(struct volume_service *service, struct drop_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        cache_remove(service->cache, list->number[i]);
-    free(list->number);
-    *list = (struct drop_list){ 0 };
-}
-
-int
 answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_attr *attr,
               struct err *err)
 {

@@ -334,6 +334,7 @@ struct evict_call {
     struct volume_service *service;
     int64_t number;
     bool gone;
+    bool rowless;
 };
 
 static int
@@ -344,7 +345,7 @@ evict_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_node node;
     struct err missing = ERR_INIT;
     if (index_content_get(tx, call->number, &row, &missing) != 0) {
-        call->gone = missing.code == ERR_NOT_FOUND;
+        call->gone = call->rowless = missing.code == ERR_NOT_FOUND;
         return 0;
     }
     struct content_view view = { .exists = true, .state = row.state, .flags = row.flags };
@@ -375,6 +376,9 @@ evict(void *arg, int64_t number)
         log_warn(cache, "cannot evict content %lld: %s", (long long)number, err.msg);
         return false;
     }
+    /* No row: its end may not be durable yet, and the file must not go before (drop.c). */
+    if (call.rowless && drop_make_durable(call.service, &err) != 0)
+        return false;
     return call.gone;
 }
 
@@ -411,7 +415,10 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     if (lease_keeper_open(service, err) != 0 || sync_engine_open(service, err) != 0 ||
         lister_open(service, err) != 0 || recover_state(service, err) != 0)
         return -1;
-    return index_write(service->index, INDEX_FULL, opened_tx, service, err);
+    if (index_write(service->index, INDEX_FULL, opened_tx, service, err) != 0)
+        return -1;
+    drop_flush(service);
+    return 0;
 }
 
 struct volume_service *
@@ -430,6 +437,7 @@ volume_service_open(const struct volume_service_args *args, struct err *err)
     service->upload_threads = args->upload_threads > 0 ? args->upload_threads : 8;
     atomic_store(&service->next_fh, (uint64_t)clock_wall_ns());
     pthread_mutex_init(&service->status_lock, NULL);
+    pthread_mutex_init(&service->drop_lock, NULL);
     gone_keys_init(&service->gone);
     if (open_parts(service, args, err) == 0)
         return service;
@@ -466,6 +474,8 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     lease_keeper_close(service);
     event_queue_close(service);
     sync_engine_release(service);
+    if (service->index != NULL && service->cache != NULL)
+        drop_flush(service);
     /* An orderly end: what is on this disk may be trusted after the next boot too. */
     if (service->started && service->state_fd >= 0 && syncfs(service->state_fd) == 0 &&
         index_write(service->index, INDEX_FULL, clean_tx, NULL, &err) != 0)
@@ -479,6 +489,8 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     if (service->state_fd >= 0)
         close(service->state_fd);
     pthread_mutex_destroy(&service->status_lock);
+    pthread_mutex_destroy(&service->drop_lock);
+    free(service->dropped.number);
     gone_keys_release(&service->gone);
     free(service->state_dir);
     free(service);

@@ -59,6 +59,11 @@ struct volume_file {
     bool append;
 };
 
+struct drop_list {
+    int64_t *number;
+    size_t count, cap;
+};
+
 struct event_queue;
 struct sync_engine;
 struct lease_keeper;
@@ -91,7 +96,9 @@ struct volume_service {
     struct event_queue *events;
     struct lease_keeper *leases;
     struct lister *lister;
-    struct pool *fetchers; /* metadata and bytes wanted by somebody who waits */
+    struct pool *fetchers;     /* metadata and bytes wanted by somebody who waits */
+    pthread_mutex_t drop_lock; /* leaf */
+    struct drop_list dropped;  /* content files that wait for a durable commit */
     int64_t list_ttl_ns;
     int64_t sync_delay_ns;
     unsigned upload_threads;
@@ -172,15 +179,13 @@ struct node_kind {
 };
 int node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
               const struct node_kind *kind, struct index_node *out, struct err *err) MUST_CHECK;
+/* drop.c: files go once their rows' end is durable. drop_run() frees the list. */
+int drop_add(struct drop_list *list, int64_t number, struct err *err) MUST_CHECK;
+void drop_run(struct volume_service *service, struct drop_list *list);
+void drop_flush(struct volume_service *service);
+int drop_make_durable(struct volume_service *service, struct err *err) MUST_CHECK;
 /* Takes the name away from a node: an orphan while it is open, else gone with its content rows (numbers of files to remove
  * come back through `drop`). The object at its key is discarded. */
-struct drop_list {
-    int64_t *number;
-    size_t count, cap;
-};
-int drop_add(struct drop_list *list, int64_t number, struct err *err) MUST_CHECK;
-void drop_run(struct volume_service *service,
-              struct drop_list *list); /* removes the files, frees the list */
 int node_unname(struct volume_service *service, struct index_tx *tx, struct index_node *node,
                 bool discard_object, struct drop_list *drop, struct err *err) MUST_CHECK;
 /* All content rows of a node except `keep`. */

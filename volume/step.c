@@ -171,14 +171,38 @@ effect_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-commit_step(struct step *step, index_fn *fn, struct err *err)
+commit_with(struct step *step, enum index_durability durability, index_fn *fn, struct err *err)
 {
-    int rc = index_write(step->service->index, INDEX_NORMAL, fn, step, err);
+    int rc = index_write(step->service->index, durability, fn, step, err);
     if (rc == 0)
         drop_run(step->service, &step->drop);
     free(step->drop.number);
     step->drop = (struct drop_list){ 0 };
     return rc;
+}
+
+static int
+commit_step(struct step *step, index_fn *fn, struct err *err)
+{
+    return commit_with(step, INDEX_NORMAL, fn, err);
+}
+
+static int give_up_for_now(struct step *step, const struct err *why, struct err *err);
+
+/* A loser's bytes may be the only ones of their version: they are on the disk before the name shows anything else. */
+static int
+commit_loser(struct step *step, index_fn *fn, struct err *err)
+{
+    struct err local = ERR_INIT;
+    const struct key_view *kv = &step->kv;
+    if (kv->content.id != 0 && kv->node.kind == INDEX_FILE) {
+        struct cache_file *file = cache_get(step->service->cache, kv->content.id, &local);
+        int rc = file == NULL ? 0 : cache_file_sync(file, &local);
+        cache_put(file);
+        if (rc != 0)
+            return give_up_for_now(step, &local, err);
+    }
+    return commit_with(step, INDEX_FULL, fn, err);
 }
 
 /* ---- looking ---- */
@@ -253,7 +277,7 @@ do_look(struct step *step, struct err *err)
     struct err why = ERR_INIT;
     if (look(step, &why) != 0)
         return give_up_for_now(step, &why, err);
-    return commit_step(step, judge_tx, err);
+    return commit_loser(step, judge_tx, err);
 }
 
 /* ---- sending ---- */
@@ -368,7 +392,8 @@ do_put(struct step *step, struct err *err)
         return -1;
     meta_init(&meta);
     step->meta = &meta;
-    int rc = commit_step(step, begin_tx, &local);
+    /* The attempt is durable before its request goes out: after a power cut too somebody has to look first. */
+    int rc = commit_with(step, INDEX_FULL, begin_tx, &local);
     struct cache_file *file = NULL;
     if (rc == 0 && (step->kv.node.kind == INDEX_FILE || step->kv.conflict_id[0] != '\0')) {
         file = cache_get(step->service->cache, step->kv.content.id, &local);
@@ -404,7 +429,7 @@ do_delete(struct step *step, struct err *err)
         return go ? -1 : 0;
     if (preserve(step, err) != 0)
         return -1;
-    if (commit_step(step, begin_tx, &local) != 0) {
+    if (commit_with(step, INDEX_FULL, begin_tx, &local) != 0) {
         if (local.code == ERR_AGAIN)
             return 0;
         *err = local;
@@ -675,7 +700,7 @@ do_conflict(struct step *step, struct err *err)
         if (fetch_node(step, want->node, &why) != 0 && err_retryable(why.code))
             return give_up_for_now(step, &why, err);
     }
-    return commit_step(step, effect_tx, err);
+    return commit_loser(step, effect_tx, err);
 }
 
 static int
