@@ -79,9 +79,10 @@ main(int argc, char **argv)
     for (; done < rounds && rig_broken() == 0; done++)
         one_round(&crash, &random);
     printf("%llu rounds, %llu operations, %llu barriers, %llu recoveries with something to mend, "
-           "%u broken\n",
+           "%llu objects left in park/, %llu barriers held by late requests, %u broken\n",
            (unsigned long long)done, (unsigned long long)crash.ledger->operations,
            (unsigned long long)crash.ledger->barriers, (unsigned long long)crash.ledger->recoveries,
+           (unsigned long long)crash.ledger->parked, (unsigned long long)crash.ledger->held,
            rig_broken());
     crash_end(&crash);
     return rig_broken() == 0 ? 0 : 1;

@@ -114,13 +114,16 @@ main(int argc, char **argv)
     for (; done < cuts && rig_broken() == 0; done++)
         one_cut(&cutter);
     const struct ledger *ledger = cutter.crash.ledger;
-    printf("%llu cuts (%llu of them twice), %llu operations, %llu barriers, %llu file calls seen, "
-           "%llu loose at a cut, "
-           "%llu torn saves kept, %u broken\n",
-           (unsigned long long)done, (unsigned long long)cutter.compound,
-           (unsigned long long)ledger->operations, (unsigned long long)ledger->barriers,
-           (unsigned long long)cutter.records, (unsigned long long)cutter.loose,
-           (unsigned long long)ledger->conflicts_torn, rig_broken());
+    printf(
+        "%llu cuts (%llu of them twice), %llu operations, %llu barriers, %llu file calls seen, "
+        "%llu loose at a cut, "
+        "%llu torn saves and %llu others kept as conflicts, %llu barriers held by late requests, "
+        "%u broken\n",
+        (unsigned long long)done, (unsigned long long)cutter.compound,
+        (unsigned long long)ledger->operations, (unsigned long long)ledger->barriers,
+        (unsigned long long)cutter.records, (unsigned long long)cutter.loose,
+        (unsigned long long)ledger->conflicts_torn, (unsigned long long)ledger->conflicts_behind,
+        (unsigned long long)ledger->held, rig_broken());
     crash_end(&cutter.crash);
     return rig_broken() == 0 ? 0 : 1;
 }

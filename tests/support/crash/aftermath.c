@@ -8,7 +8,7 @@
 #include "support/crash/tree.h"
 #include "support/crash/workload.h"
 
-#define FLUSH_TIME (60 * NS_PER_S)
+#define FLUSH_TIME (15 * NS_PER_S)
 
 struct judge {
     const struct rig *rig;
@@ -358,9 +358,22 @@ check_equal(struct judge *judge)
     struct err err = ERR_INIT;
     struct store_list park = { .prefix = ".holdfast/park/", .fn = see_park, .arg = judge };
     struct store *store = volume_service_store(judge->service);
+    judge->ledger->conflicts_torn = judge->ledger->conflicts_behind = judge->ledger->parked = 0;
     if (volume_conflict_each(judge->service, 0, see_conflict, judge, &err) != 0)
         rig_break("conflicts cannot be listed: %s", err.msg);
-    if (volume_flush(judge->service, 0, clock_mono_ns() + FLUSH_TIME, &barrier, &err) != 0)
+    int rc = volume_flush(judge->service, 0, clock_mono_ns() + FLUSH_TIME, &barrier, &err);
+    if (rc != 0 && err.code == ERR_NOT_SYNCED && barrier.first_error[0] == '\0') {
+        /* A request of the dead process may still land and would meet its condition again: the key is left alone for
+         * 20 minutes (versioning/sync.h, `late`). No other process ran here; a new start forgets it. */
+        judge->ledger->held++;
+        rig_close(judge->service);
+        judge->service = rig_open(judge->rig->state, rig_store(judge->rig), &err);
+        if (judge->service == NULL)
+            rig_die("it does not start again: %s", err.msg);
+        store = volume_service_store(judge->service);
+        rc = volume_flush(judge->service, 0, clock_mono_ns() + FLUSH_TIME, &barrier, &err);
+    }
+    if (rc != 0)
         rig_break("the barrier fails: %s", err.msg);
     else
         compare_all(judge);

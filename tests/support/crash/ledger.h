@@ -63,7 +63,7 @@ struct ledger_thread {
 struct ledger {
     struct ledger_thread thread[LEDGER_THREADS];
     uint32_t threads;
-    uint64_t operations, barriers, conflicts_torn, conflicts_behind, recoveries, parked;
+    uint64_t operations, barriers, conflicts_torn, conflicts_behind, recoveries, parked, held;
     bool ready; /* the workload began */
     bool set_up;
     char trouble[256]; /* what the workload could not do */
