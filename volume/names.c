@@ -117,8 +117,8 @@ node_want_marker(struct index_tx *tx, struct index_node *dir, struct err *err)
     return key_want_sync(tx, dir->volume, key, 0, err);
 }
 
-static bool
-reserved_name(const struct index_volume *volume, const struct volume_name *at)
+bool
+node_name_reserved(const struct index_volume *volume, const struct volume_name *at)
 {
     static const char ours[] = ".holdfast";
     return volume->prefix[0] == '\0' && at->parent == volume->root && at->len == sizeof(ours) - 1 &&
@@ -141,7 +141,7 @@ check_free(struct index_tx *tx, const struct volume_name *at, struct index_node 
         return err_set(err, ERR_NOT_DIR, "not a folder");
     if ((parent->flags & INDEX_NODE_ORPHAN) != 0)
         return err_set(err, ERR_NOT_FOUND, "the folder was removed");
-    if (reserved_name(&volume, at))
+    if (node_name_reserved(&volume, at))
         return err_set(err, ERR_PERM, "the name '.holdfast' is taken by Holdfast itself here");
     if (index_node_child(tx, at->parent, at->name, at->len, &taken, &missing) == 0)
         return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)at->len, at->name);
@@ -192,9 +192,9 @@ struct make_call {
     bool replayed;
 };
 
-static int
-check_parent_writable(struct volume_service *service, struct index_tx *tx,
-                      const struct volume_ctx *ctx, int64_t parent, struct err *err)
+int
+node_parent_writable(struct volume_service *service, struct index_tx *tx,
+                     const struct volume_ctx *ctx, int64_t parent, struct err *err)
 {
     struct index_node node;
     struct index_volume volume;
@@ -212,7 +212,7 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
     call->replayed = answer_replay(tx, call->ctx, call->attr);
     if (call->replayed)
         return 0;
-    if (check_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
+    if (node_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
         node_make(tx, call->ctx, call->at, &(struct node_kind){ call->kind, call->mode },
                   &call->node, err) != 0)
         return -1;
@@ -386,8 +386,8 @@ struct remove_call {
     bool replayed;
 };
 
-static int
-keep_empty_parent(struct index_tx *tx, int64_t parent, struct err *err)
+int
+node_keep_empty(struct index_tx *tx, int64_t parent, struct err *err)
 {
     struct index_node dir;
     bool children = false;
@@ -430,7 +430,7 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
     call->replayed = answer_replay(tx, call->ctx, NULL);
     if (call->replayed)
         return 0;
-    if (check_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
+    if (node_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
         index_node_child(tx, call->at->parent, call->at->name, call->at->len, &call->node, err) !=
             0 ||
         check_removable(tx, call, err) != 0)
@@ -438,15 +438,15 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_node gone = call->node;
     if (node_unname(call->service, tx, &gone, true, &call->drop, err) != 0 ||
         node_touch_dir(tx, call->at->parent, err) != 0 ||
-        keep_empty_parent(tx, call->at->parent, err) != 0)
+        node_keep_empty(tx, call->at->parent, err) != 0)
         return -1;
     return answer_record(tx, call->ctx, NULL, err);
 }
 
 /* A folder may only be called empty when the bucket was asked. */
-static int
-know_folder(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
-            struct err *err)
+int
+node_know_folder(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+                 struct err *err)
 {
     struct volume_attr ignored;
     struct err local = ERR_INIT;
@@ -467,7 +467,7 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
     if (!ctx->resent) {
         if (volume_lookup(service, ctx, at->parent, at->name, at->len, &attr, err) != 0)
             return -1;
-        if (attr.kind == INDEX_DIR && know_folder(service, ctx, attr.node, err) != 0)
+        if (attr.kind == INDEX_DIR && node_know_folder(service, ctx, attr.node, err) != 0)
             return -1;
     }
     int rc = index_write(service->index, INDEX_NORMAL, remove_tx, &call, err);
@@ -477,306 +477,6 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
     if (rc == 0 && !call.replayed) {
         sync_kick(service);
         event_emit(service, VOLUME_EVENT_REMOVED, &call.node, ctx->connection);
-    }
-    return rc;
-}
-
-/* ---- rename ---- */
-
-struct rename_call {
-    struct volume_service *service;
-    const struct volume_ctx *ctx;
-    const struct volume_name *from, *to;
-    unsigned flags;
-    struct index_node moved, target;
-    bool has_target;
-    struct drop_list drop;
-    bool replayed;
-};
-
-static int want_subtree(struct index_tx *tx, const struct index_node *node, struct err *err);
-
-static int
-want_one(struct index_tx *tx, const struct index_node *node, struct err *err)
-{
-    char key[LIMIT_KEY + 1];
-    if (node->kind == INDEX_DIR && (node->flags & INDEX_NODE_MARKER) == 0)
-        return 0;
-    if (key_of_node(tx, node, key, err) != 0)
-        return -1;
-    return key_want_sync(tx, node->volume, key, 0, err);
-}
-
-struct walk {
-    struct index_tx *tx;
-    int64_t *dir; /* folders still to be read */
-    size_t count, cap;
-    int64_t last;
-    unsigned seen;
-};
-
-static int
-walk_push(struct walk *walk, int64_t dir, struct err *err)
-{
-    if (walk->count == walk->cap) {
-        size_t cap = walk->cap == 0 ? 64 : walk->cap * 2;
-        int64_t *grown = reallocarray(walk->dir, cap, sizeof(*grown));
-        if (grown == NULL)
-            return err_nomem(err);
-        walk->dir = grown;
-        walk->cap = cap;
-    }
-    walk->dir[walk->count++] = dir;
-    return 0;
-}
-
-static int
-walk_child(void *arg, const struct index_node *node, struct err *err)
-{
-    struct walk *walk = arg;
-    walk->last = node->id;
-    walk->seen++;
-    if (node->kind == INDEX_DIR && walk_push(walk, node->id, err) != 0)
-        return -1;
-    return want_one(walk->tx, node, err);
-}
-
-/* Every key below a moved folder gets its work item. */
-static int
-want_subtree(struct index_tx *tx, const struct index_node *node, struct err *err)
-{
-    struct walk walk = { .tx = tx };
-    int rc = want_one(tx, node, err);
-    if (rc == 0 && node->kind == INDEX_DIR)
-        rc = walk_push(&walk, node->id, err);
-    while (rc == 0 && walk.count > 0) {
-        int64_t dir = walk.dir[--walk.count];
-        walk.last = 0;
-        do {
-            walk.seen = 0;
-            rc = index_node_children(tx, dir, walk.last, 512, walk_child, &walk, err);
-        } while (rc == 0 && walk.seen == 512);
-    }
-    free(walk.dir);
-    return rc;
-}
-
-/* Whether `dir` is `node` or lies below it. */
-static int
-check_no_loop(struct index_tx *tx, int64_t dir, int64_t node, struct err *err)
-{
-    struct index_node row;
-    for (unsigned depth = 0; dir != 0 && depth <= LIMIT_PATH_DEPTH; depth++) {
-        if (dir == node)
-            return err_set(err, ERR_INVAL, "a folder cannot be moved into itself");
-        if (index_node_get(tx, dir, &row, err) != 0)
-            return -1;
-        dir = row.parent;
-    }
-    return 0;
-}
-
-static int
-check_target(struct index_tx *tx, struct rename_call *call, struct err *err)
-{
-    bool children = false;
-    if ((call->flags & RENAME_NOREPLACE) != 0)
-        return err_set(err, ERR_EXISTS, "'%s' exists", call->target.name);
-    if ((call->flags & RENAME_EXCHANGE) != 0)
-        return check_no_loop(tx, call->from->parent, call->target.id, err);
-    if (call->target.kind == INDEX_DIR && call->moved.kind != INDEX_DIR)
-        return err_set(err, ERR_IS_DIR, "'%s' is a folder", call->target.name);
-    if (call->target.kind != INDEX_DIR && call->moved.kind == INDEX_DIR)
-        return err_set(err, ERR_NOT_DIR, "'%s' is not a folder", call->target.name);
-    if (call->target.kind == INDEX_DIR &&
-        index_node_has_children(tx, call->target.id, &children, err) != 0)
-        return -1;
-    return children ? err_set(err, ERR_NOT_EMPTY, "folder '%s' is not empty", call->target.name)
-                    : 0;
-}
-
-static int
-place(struct index_tx *tx, struct index_node *node, const struct volume_name *at, struct err *err)
-{
-    node->parent = at->parent;
-    node->name_len = (uint16_t)at->len;
-    memset(node->name, 0, sizeof(node->name));
-    memcpy(node->name, at->name, at->len);
-    node->ctime_ns = clock_wall_ns();
-    return index_node_update(tx, node, err);
-}
-
-static int
-exchange(struct index_tx *tx, struct rename_call *call, struct err *err)
-{
-    /* Two rows cannot hold one name even for a moment: park the first under a name nobody can type. */
-    struct volume_name aside = { .parent = call->from->parent, .name = "\x01/exchange", .len = 10 };
-    char old_key[LIMIT_KEY + 1];
-    if (key_of_node(tx, &call->target, old_key, err) != 0 ||
-        key_want_sync(tx, call->target.volume, old_key, 0, err) != 0)
-        return -1;
-    if (place(tx, &call->moved, &aside, err) != 0 ||
-        place(tx, &call->target, call->from, err) != 0 ||
-        place(tx, &call->moved, call->to, err) != 0)
-        return -1;
-    return want_subtree(tx, &call->target, err);
-}
-
-static int
-rename_rows(struct index_tx *tx, struct rename_call *call, struct err *err)
-{
-    char old_key[LIMIT_KEY + 1];
-    if (key_of_node(tx, &call->moved, old_key, err) != 0)
-        return -1;
-    if (call->has_target && (call->flags & RENAME_EXCHANGE) != 0) {
-        if (exchange(tx, call, err) != 0)
-            return -1;
-    } else {
-        struct index_node gone = call->target;
-        if (call->has_target && node_unname(call->service, tx, &gone, true, &call->drop, err) != 0)
-            return -1;
-        if (place(tx, &call->moved, call->to, err) != 0)
-            return -1;
-    }
-    if (want_subtree(tx, &call->moved, err) != 0 ||
-        key_want_sync(tx, call->moved.volume, old_key, 0, err) != 0 ||
-        node_touch_dir(tx, call->from->parent, err) != 0 ||
-        node_touch_dir(tx, call->to->parent, err) != 0)
-        return -1;
-    return keep_empty_parent(tx, call->from->parent, err);
-}
-
-static int
-rename_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct rename_call *call = arg;
-    struct index_node to_dir;
-    struct index_volume volume;
-    struct err missing = ERR_INIT;
-    call->replayed = answer_replay(tx, call->ctx, NULL);
-    if (call->replayed)
-        return 0;
-    if (check_parent_writable(call->service, tx, call->ctx, call->from->parent, err) != 0 ||
-        index_node_child(tx, call->from->parent, call->from->name, call->from->len, &call->moved,
-                         err) != 0 ||
-        index_node_get(tx, call->to->parent, &to_dir, err) != 0 ||
-        index_volume_get(tx, to_dir.volume, &volume, err) != 0)
-        return -1;
-    if (to_dir.volume != call->moved.volume)
-        return err_set(err, ERR_CROSS_DEVICE, "a move between volumes is a copy");
-    if (to_dir.kind != INDEX_DIR)
-        return err_set(err, ERR_NOT_DIR, "not a folder");
-    if (reserved_name(&volume, call->to))
-        return err_set(err, ERR_PERM, "the name '.holdfast' is taken by Holdfast itself here");
-    if (call->moved.kind == INDEX_DIR &&
-        check_no_loop(tx, call->to->parent, call->moved.id, err) != 0)
-        return -1;
-    call->has_target = index_node_child(tx, call->to->parent, call->to->name, call->to->len,
-                                        &call->target, &missing) == 0;
-    if (!call->has_target && missing.code != ERR_NOT_FOUND) {
-        *err = missing;
-        return -1;
-    }
-    if (!call->has_target && (call->flags & RENAME_EXCHANGE) != 0)
-        return err_set(err, ERR_NOT_FOUND, "no such file to exchange with");
-    if (call->has_target && call->target.id == call->moved.id)
-        return 0;
-    if (call->has_target && check_target(tx, call, err) != 0)
-        return -1;
-    if (rename_rows(tx, call, err) != 0)
-        return -1;
-    return answer_record(tx, call->ctx, NULL, err);
-}
-
-static int
-know_both(struct rename_call *call, struct err *err)
-{
-    struct volume_attr attr;
-    struct err local = ERR_INIT;
-    if (volume_lookup(call->service, call->ctx, call->from->parent, call->from->name,
-                      call->from->len, &attr, err) != 0)
-        return -1;
-    if (volume_lookup(call->service, call->ctx, call->to->parent, call->to->name, call->to->len,
-                      &attr, &local) != 0) {
-        if (local.code == ERR_NOT_FOUND)
-            return 0;
-        *err = local;
-        return -1;
-    }
-    return attr.kind == INDEX_DIR ? know_folder(call->service, call->ctx, attr.node, err) : 0;
-}
-
-struct replace_call {
-    const struct rename_call *rename;
-    int64_t node; /* what has to be durable first, 0: nothing */
-};
-
-static bool
-is_kept(struct index_tx *tx, const struct index_node *node)
-{
-    struct index_content content;
-    struct err ignored = ERR_INIT;
-    if (node->key[0] != '\0')
-        return true;
-    return node->content != 0 && index_content_get(tx, node->content, &content, &ignored) == 0 &&
-           (content.flags & CONTENT_DURABLE) != 0;
-}
-
-static int
-find_replaced(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct replace_call *call = arg;
-    const struct volume_name *from = call->rename->from, *to = call->rename->to;
-    struct index_node moved, target;
-    struct index_content content;
-    struct err ignored = ERR_INIT;
-    (void)err;
-    if (index_node_child(tx, from->parent, from->name, from->len, &moved, &ignored) == 0 &&
-        index_node_child(tx, to->parent, to->name, to->len, &target, &ignored) == 0 &&
-        moved.kind == INDEX_FILE && target.kind == INDEX_FILE && is_kept(tx, &target) &&
-        moved.content != 0 && index_content_get(tx, moved.content, &content, &ignored) == 0 &&
-        content.state != CONTENT_CLEAN && (content.flags & CONTENT_DURABLE) == 0)
-        call->node = moved.id;
-    return 0;
-}
-
-/* The name may not lose a version that survives a power cut to one that does not: its bytes reach the disk first. */
-static int
-keep_before_replace(const struct rename_call *call, struct err *err)
-{
-    struct replace_call replace = { .rename = call };
-    if ((call->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) != 0)
-        return 0;
-    if (index_read(call->service->index, find_replaced, &replace, err) != 0)
-        return -1;
-    return replace.node == 0 ? 0 : file_keep(call->service, replace.node, err);
-}
-
-int
-volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
-              const struct volume_name *from, const struct volume_name *to, unsigned flags,
-              struct err *err)
-{
-    struct rename_call call = {
-        .service = service, .ctx = ctx, .from = from, .to = to, .flags = flags
-    };
-    if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0 ||
-        (flags & (RENAME_NOREPLACE | RENAME_EXCHANGE)) == (RENAME_NOREPLACE | RENAME_EXCHANGE))
-        return err_set(err, ERR_INVAL, "unknown rename flags %#x", flags);
-    if (path_check_name(to->name, to->len, err) != 0 ||
-        (!ctx->resent && know_both(&call, err) != 0) || keep_before_replace(&call, err) != 0)
-        return -1;
-    int rc = index_write(service->index, INDEX_NORMAL, rename_tx, &call, err);
-    if (rc == 0)
-        drop_run(service, &call.drop);
-    free(call.drop.number);
-    if (rc == 0 && !call.replayed) {
-        struct index_node old = call.moved;
-        old.parent = from->parent;
-        (void)snprintf(old.name, sizeof(old.name), "%.*s", (int)from->len, from->name);
-        sync_kick(service);
-        event_emit(service, VOLUME_EVENT_RENAMED, &old, ctx->connection);
-        event_emit(service, VOLUME_EVENT_CREATED, &call.moved, ctx->connection);
     }
     return rc;
 }

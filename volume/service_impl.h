@@ -146,6 +146,8 @@ void inode_making(struct inode_table *table, struct inode *inode);
 unsigned inode_open_count(struct inode_table *table, int64_t node);
 /* The entry if it exists, referenced; NULL else. */
 struct inode *inode_find(struct inode_table *table, int64_t node);
+/* The writer of a lost version hears of it at its next flush or fsync. */
+void inode_tell_loser(struct volume_service *service, int64_t node);
 void inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *inode), void *arg);
 
 /* attr.c: what the index knows as a volume_attr. */
@@ -197,6 +199,16 @@ int node_touch_dir(struct index_tx *tx, int64_t dir, struct err *err) MUST_CHECK
 /* A content row for what has no content file: a folder's marker or a symlink's target; sets node->content. */
 int node_stage_inline(struct index_tx *tx, struct index_node *node, struct err *err) MUST_CHECK;
 int node_want_marker(struct index_tx *tx, struct index_node *dir, struct err *err) MUST_CHECK;
+/* Whether the volume of this folder may be written to now. */
+int node_parent_writable(struct volume_service *service, struct index_tx *tx,
+                         const struct volume_ctx *ctx, int64_t parent, struct err *err) MUST_CHECK;
+/* '.holdfast' in a volume with an empty prefix. */
+bool node_name_reserved(const struct index_volume *volume, const struct volume_name *at);
+/* A folder that has just lost its last entry stays, by its marker. */
+int node_keep_empty(struct index_tx *tx, int64_t parent, struct err *err) MUST_CHECK;
+/* A folder may only be called empty when the bucket was asked. */
+int node_know_folder(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+                     struct err *err) MUST_CHECK;
 int answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_attr *attr,
                   struct err *err) MUST_CHECK;
 /* True when a resent request was answered before: fills attr (may be NULL). */
@@ -205,7 +217,7 @@ bool answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct vol
 /* file.c: the staged bytes of a node are durable, and its row says so, before this answers. */
 int file_keep(struct volume_service *service, int64_t node, struct err *err) MUST_CHECK;
 
-/* content.c: bytes of an inode. All want inode->lock held (and may drop it while they wait for the store). */
+/* content.c, fetch.c, freeze.c: bytes of an inode. All want inode->lock held (and may drop it while they wait for the store). */
 int content_open_locked(struct volume_service *service, struct inode *inode,
                         struct err *err) MUST_CHECK;
 int content_need_locked(struct volume_service *service, const struct volume_ctx *ctx,
@@ -258,7 +270,8 @@ int bucket_observe_key(struct volume_service *service, int64_t volume, const cha
 int lister_open(struct volume_service *service, struct err *err) MUST_CHECK;
 void lister_close(struct volume_service *service);
 
-/* view.c */
+/* view.c, effect.c */
+#define CONFLICT_PREFIX ".holdfast/conflicts/"
 struct key_view {
     struct sync_view view;
     struct index_volume volume;

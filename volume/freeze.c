@@ -1,0 +1,243 @@
+#include <assert.h>
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/scope.h"
+#include "volume/service_impl.h"
+
+/* LIVE becomes FROZEN: what was written is a version from here on, and its key has work (docs/mechanisms.md section 2). Runs
+ * with inode->lock held. */
+
+struct freeze_call {
+    struct volume_service *service;
+    struct inode *inode;
+    struct stat st;
+    bool changed;
+    bool kept; /* fdatasynced right before */
+    bool replaces_promised;
+    struct cache_meta meta;
+    struct index_node node;
+    struct index_content content;
+    struct drop_list drop;
+};
+
+struct older_call {
+    struct index_tx *tx;
+    int64_t keep;
+    int64_t stale[8];
+    size_t count;
+};
+
+static int
+find_older(void *arg, const struct index_content *row, struct err *err)
+{
+    struct older_call *call = arg;
+    (void)err;
+    if (row->id != call->keep && row->state != CONTENT_LIVE && call->count < 8 &&
+        (row->flags & CONTENT_PINNED) == 0)
+        call->stale[call->count++] = row->id;
+    return 0;
+}
+
+/* Older bytes of the node that nothing needs any more: CLEAN ones, and FROZEN ones that were never sent. */
+static int
+drop_older(struct index_tx *tx, struct freeze_call *call, const char *key, struct err *err)
+{
+    struct older_call older = { .tx = tx, .keep = call->content.id };
+    struct index_intent intent;
+    struct err missing = ERR_INIT;
+    int64_t sent = 0;
+    if (index_intent_get(tx, key, &intent, &missing) == 0 && intent.attempt.op == SYNC_OP_PUT)
+        sent = intent.attempt.content;
+    if (index_content_of_node(tx, call->node.id, find_older, &older, err) != 0)
+        return -1;
+    for (size_t i = 0; i < older.count; i++) {
+        if (older.stale[i] == sent)
+            continue;
+        if (index_content_delete(tx, older.stale[i], err) != 0 ||
+            drop_add(&call->drop, older.stale[i], err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct loser_call {
+    int64_t node;
+    bool found;
+    char path[LIMIT_PATH + 1]; /* the name that it had then */
+};
+
+static int
+match_conflict(void *arg, const struct index_conflict *row, struct err *err)
+{
+    struct loser_call *call = arg;
+    (void)err;
+    if (row->node != call->node)
+        return 0;
+    call->found = true;
+    text_set(call->path, row->path);
+    return 0;
+}
+
+/* An orphan that lost a conflict goes on losing: what its writer still had to say is kept too. Any other orphan was
+ * unlinked by its owner. */
+static int
+keep_orphan(struct index_tx *tx, struct freeze_call *call, struct err *err)
+{
+    struct view_loser kept = { .content = &call->content, .reason = "conflict" };
+    struct loser_call loser = { .node = call->node.id };
+    if ((call->node.flags & INDEX_NODE_LOSER) != 0) {
+        loser.found = true;
+        text_set(loser.path, call->node.target);
+    } else if (index_conflict_each(tx, call->node.volume, match_conflict, &loser, err) != 0) {
+        return -1;
+    }
+    if (index_content_update(tx, &call->content, err) != 0)
+        return -1;
+    if (loser.found) {
+        call->node.content = 0;
+        kept.path = loser.path;
+        if (view_keep_loser(call->service, tx, &call->node, &kept, err) != 0)
+            return -1;
+    }
+    return index_node_update(tx, &call->node, err);
+}
+
+/* Opened for writing, but nothing was written: the bytes are still those of the synced version. */
+static int
+unfreeze_unchanged(struct index_tx *tx, struct freeze_call *call, struct err *err)
+{
+    struct index_content *row = &call->content;
+    row->state = CONTENT_CLEAN;
+    row->size = (uint64_t)call->st.st_size;
+    text_set(row->version, call->node.version);
+    text_set(row->etag, call->node.etag);
+    if (index_content_update(tx, row, err) != 0)
+        return -1;
+    if ((call->node.flags & INDEX_NODE_ORPHAN) != 0)
+        return 0;
+    /* What waited for the writer, a move or new attributes, goes on. */
+    char home[LIMIT_KEY + 1];
+    if (key_of_node(tx, &call->node, home, err) != 0)
+        return -1;
+    bool waits =
+        (call->node.flags & INDEX_NODE_ATTRS_DIRTY) != 0 || strcmp(call->node.key, home) != 0;
+    return waits ? key_want_sync(tx, call->node.volume, home, 0, err) : 0;
+}
+
+static int
+freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
+{
+    struct index_content *row = &call->content;
+    char key[LIMIT_KEY + 1];
+    row->state = CONTENT_FROZEN;
+    row->size = (uint64_t)call->st.st_size;
+    row->mtime_ns = call->st.st_mtim.tv_sec * NS_PER_S + call->st.st_mtim.tv_nsec;
+    row->flags |= CONTENT_COMPLETE | CONTENT_ACKED | (call->kept ? CONTENT_DURABLE : 0u);
+    row->sha256[0] = row->md5[0] = '\0';
+    if (ulid_new(row->version, err) != 0)
+        return -1;
+    call->node.size = row->size;
+    call->node.mtime_ns = row->mtime_ns;
+    if (row->mtime_ns > call->node.ctime_ns)
+        call->node.ctime_ns = row->mtime_ns;
+    content_meta_fill(tx, &call->node, row, &call->meta);
+    if ((call->node.flags & INDEX_NODE_ORPHAN) != 0)
+        return keep_orphan(tx, call, err);
+    if (index_content_update(tx, row, err) != 0 || index_node_update(tx, &call->node, err) != 0)
+        return -1;
+    if (key_of_node(tx, &call->node, key, err) != 0 || drop_older(tx, call, key, err) != 0)
+        return -1;
+    return key_want_sync(tx, call->node.volume, key, call->service->sync_delay_ns, err);
+}
+
+static int
+freeze_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct freeze_call *call = arg;
+    if (index_node_get(tx, call->inode->node, &call->node, err) != 0 ||
+        index_content_get(tx, call->inode->content, &call->content, err) != 0)
+        return -1;
+    if (call->content.state != CONTENT_LIVE)
+        return 0;
+    struct index_content staged;
+    struct err missing = ERR_INIT;
+    bool was_synced = call->node.key[0] != '\0' && call->content.version[0] == '\0';
+    was_synced |=
+        call->node.key[0] != '\0' && strcmp(call->content.version, call->node.version) == 0;
+    /* A copy made beside an upload holds bytes that no object has yet: it is no copy of the synced version. */
+    bool beside = content_frozen_of(tx, call->node.id, &staged, &missing) == 0;
+    if (!beside && missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    if (!call->changed && was_synced && !beside &&
+        strcmp(call->content.base_etag, call->node.etag) == 0 &&
+        (call->content.flags & CONTENT_TRUNCATED) == 0)
+        return unfreeze_unchanged(tx, call, err);
+    return freeze_rows(tx, call, err);
+}
+
+static int
+find_promised(void *arg, const struct index_content *row, struct err *err)
+{
+    struct freeze_call *call = arg;
+    (void)err;
+    call->replaces_promised |= row->id != call->inode->content && row->state == CONTENT_FROZEN &&
+                               (row->flags & CONTENT_DURABLE) != 0;
+    return 0;
+}
+
+static int
+find_promised_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct freeze_call *call = arg;
+    return index_content_of_node(tx, call->inode->node, find_promised, call, err);
+}
+
+/* fsync was answered for these bytes and more were written since, or for an unsynced version that freezing ends: after a
+ * power cut a row that says durable is believed, and nothing else holds what it promised. */
+static int
+keep_promise(struct freeze_call *call, struct err *err)
+{
+    struct inode *inode = call->inode;
+    bool durable = (inode->content_flags & CONTENT_DURABLE) != 0;
+    if (!call->changed || (durable && !inode->loose))
+        return 0;
+    if (index_read(call->service->index, find_promised_tx, call, err) != 0)
+        return -1;
+    if (!durable && !call->replaces_promised)
+        return 0;
+    if (cache_file_sync(inode->file, err) != 0) {
+        if (err->code == ERR_IO)
+            atomic_store(&call->service->read_only, true);
+        return -1;
+    }
+    call->kept = true;
+    return 0;
+}
+
+int
+content_freeze_locked(struct volume_service *service, struct inode *inode, struct err *err)
+{
+    struct freeze_call call = { .service = service, .inode = inode, .changed = inode->dirty_size };
+    if (inode->file == NULL || inode->state != CONTENT_LIVE)
+        return 0;
+    if (keep_promise(&call, err) != 0)
+        return -1;
+    if (fstat(cache_file_fd(inode->file), &call.st) != 0)
+        return err_sys(err, errno, "cannot look at a content file");
+    if (index_write(service->index, INDEX_NORMAL, freeze_tx, &call, err) != 0) {
+        free(call.drop.number);
+        return -1;
+    }
+    drop_run(service, &call.drop);
+    inode->state = call.content.state;
+    inode->content_flags = call.content.flags;
+    inode->dirty_size = inode->loose = false;
+    if (call.content.state == CONTENT_CLEAN) {
+        cache_unpin(service->cache, inode->content);
+        return 0;
+    }
+    return cache_meta_write(inode->file, &call.meta, err);
+}
