@@ -88,6 +88,8 @@ enum index_node_flags {
     INDEX_NODE_MARKER = 8,      /* a folder whose marker object exists or is wanted */
     INDEX_NODE_NAME_HIDDEN =
         16, /* a key that cannot be a Linux name: listed as unreachable, not shown */
+    INDEX_NODE_LOSER =
+        32, /* an orphan whose writer lost its name: what it still writes is kept as a conflict */
 };
 struct index_node {
     int64_t id; /* AUTOINCREMENT: never reused; also the inode number */
@@ -107,7 +109,7 @@ struct index_node {
     char etag[LIMIT_ETAG];          /* its ETag at `key` */
     char key[LIMIT_KEY + 1];        /* where its newest synced bytes lie now; "" never synced */
     int64_t listed_ns;              /* folders: wall time of the last complete listing, 0: never */
-    char target[LIMIT_SYMLINK + 1]; /* symlinks */
+    char target[LIMIT_SYMLINK + 1]; /* symlinks; INDEX_NODE_LOSER: the path it had */
 };
 typedef int index_node_fn(void *arg, const struct index_node *row, struct err *err);
 int index_node_get(struct index_tx *tx, int64_t id, struct index_node *out,
