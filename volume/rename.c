@@ -272,7 +272,7 @@ keep_before_replace(const struct rename_call *call, struct err *err)
         return 0;
     if (index_read(call->service->index, find_replaced, &replace, err) != 0)
         return -1;
-    return replace.node == 0 ? 0 : file_keep(call->service, replace.node, err);
+    return replace.node == 0 ? 0 : close_keep(call->service, replace.node, err);
 }
 
 int

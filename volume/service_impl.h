@@ -214,8 +214,8 @@ int answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struc
 /* True when a resent request was answered before: fills attr (may be NULL). */
 bool answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_attr *attr);
 
-/* file.c: the staged bytes of a node are durable, and its row says so, before this answers. */
-int file_keep(struct volume_service *service, int64_t node, struct err *err) MUST_CHECK;
+/* close.c: the staged bytes of a node are durable, and its row says so, before this answers. */
+int close_keep(struct volume_service *service, int64_t node, struct err *err) MUST_CHECK;
 
 /* content.c, fetch.c, freeze.c: bytes of an inode. All want inode->lock held (and may drop it while they wait for the store). */
 int content_open_locked(struct volume_service *service, struct inode *inode,

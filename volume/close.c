@@ -1,0 +1,250 @@
+#include <assert.h>
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/scope.h"
+#include "volume/service_impl.h"
+
+/* flush, fsync and close: what is promised, and from when on (docs/mechanisms.md section 3). */
+
+struct ack_call {
+    struct volume_service *service;
+    struct inode *inode;
+    int64_t content; /* the row that gets the promise */
+    unsigned flags;
+    bool sync_close;
+    char key[LIMIT_KEY + 1];
+};
+
+static int
+ack_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct ack_call *call = arg;
+    struct index_content row;
+    if (call->content == 0)
+        return 0;
+    if (index_content_get(tx, call->content, &row, err) != 0)
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    if ((row.flags & call->flags) == call->flags && row.state != CONTENT_LIVE)
+        return 0;
+    row.flags |= call->flags;
+    text_set(row.boot_id, call->service->boot_id);
+    return index_content_update(tx, &row, err);
+}
+
+static int
+read_sync_close(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct ack_call *call = arg;
+    struct index_node node;
+    struct index_volume volume;
+    if (index_node_get(tx, call->inode->node, &node, err) != 0 ||
+        index_volume_get(tx, node.volume, &volume, err) != 0)
+        return -1;
+    call->sync_close = volume.sync_close && (node.flags & INDEX_NODE_ORPHAN) == 0;
+    return call->sync_close ? key_of_node(tx, &node, call->key, err) : 0;
+}
+
+static int
+told_error(struct inode *inode, struct err *err)
+{
+    int number = atomic_exchange(&inode->told_error, 0);
+    if (number == 0)
+        return 0;
+    if (number == ESTALE)
+        return err_set(err, ERR_CONFLICT,
+                       "the bucket holds a newer version; yours is kept: holdfast conflicts list");
+    return err_sys(err, number, "an earlier write could not be kept");
+}
+
+/* Level three: the bucket has the bytes before the answer (`sync=close`). */
+static int
+close_through(struct volume_file *file, const struct volume_ctx *ctx, struct ack_call *ack,
+              struct err *err)
+{
+    struct inode *inode = file->inode;
+    int64_t deadline = service_deadline(ctx);
+    pthread_mutex_lock(&inode->lock);
+    int rc = content_freeze_locked(file->service, inode, err);
+    pthread_mutex_unlock(&inode->lock);
+    sync_kick(file->service);
+    while (rc == 0) {
+        uint64_t seen = sync_progress(file->service);
+        struct volume_attr attr;
+        pthread_mutex_lock(&inode->lock);
+        rc = told_error(inode, err);
+        pthread_mutex_unlock(&inode->lock);
+        if (rc != 0 || volume_getattr(file->service, ctx, inode->node, &attr, err) != 0)
+            return -1;
+        if (attr.synced)
+            return told_error(inode, err); /* a lost one looks synced too */
+        if (!sync_wait(file->service, seen, deadline))
+            return err_set(err, ERR_NOT_SYNCED,
+                           "kept here, but the bucket did not take it in time");
+    }
+    (void)ack;
+    return rc;
+}
+
+int
+volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
+{
+    struct inode *inode = file->inode;
+    struct ack_call call = { .service = file->service, .inode = inode, .flags = CONTENT_ACKED };
+    if (!file->writable)
+        return 0;
+    pthread_mutex_lock(&inode->lock);
+    int rc = told_error(inode, err);
+    call.content = inode->content;
+    if (rc == 0 && inode->state == CONTENT_LIVE && (inode->content_flags & CONTENT_ACKED) == 0) {
+        rc = index_write(file->service->index, INDEX_NORMAL, ack_tx, &call, err);
+        if (rc == 0)
+            inode->content_flags |= CONTENT_ACKED;
+    }
+    pthread_mutex_unlock(&inode->lock);
+    if (rc != 0 || index_read(file->service->index, read_sync_close, &call, err) != 0)
+        return -1;
+    return call.sync_close ? close_through(file, ctx, &call, err) : 0;
+}
+
+/* Bytes first, then the row that promises them (INV-2); the sync goes on without the inode's lock. CLEAN bytes lie in the
+ * bucket: nothing to do. */
+static int
+keep_bytes(struct ack_call *call, enum index_durability durability, struct err *err)
+{
+    struct inode *inode = call->inode;
+    struct cache_file *bytes = NULL;
+    pthread_mutex_lock(&inode->lock);
+    bool staged = inode->state != CONTENT_CLEAN && inode->file != NULL;
+    if (staged) {
+        bytes = cache_ref(inode->file);
+        call->content = inode->content;
+        inode->loose = false;
+    }
+    pthread_mutex_unlock(&inode->lock);
+    int rc = staged ? cache_file_sync(bytes, err) : 0;
+    cache_put(bytes);
+    pthread_mutex_lock(&inode->lock);
+    if (rc == 0)
+        rc = index_write(call->service->index, durability, ack_tx, call, err);
+    else if (err->code == ERR_IO)
+        atomic_store(&call->service->read_only, true);
+    if (rc != 0)
+        inode->loose = true;
+    else if (inode->content == call->content)
+        inode->content_flags |= call->flags;
+    pthread_mutex_unlock(&inode->lock);
+    return rc;
+}
+
+int
+volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
+{
+    struct inode *inode = file->inode;
+    struct ack_call call = { .service = file->service,
+                             .inode = inode,
+                             .flags = CONTENT_ACKED | CONTENT_DURABLE };
+    pthread_mutex_lock(&inode->lock);
+    int rc = told_error(inode, err);
+    pthread_mutex_unlock(&inode->lock);
+    if (rc != 0 || keep_bytes(&call, INDEX_FULL, err) != 0)
+        return -1;
+    if (!file->writable || index_read(file->service->index, read_sync_close, &call, err) != 0)
+        return rc;
+    return call.sync_close ? close_through(file, ctx, &call, err) : 0;
+}
+
+int
+close_keep(struct volume_service *service, int64_t node, struct err *err)
+{
+    struct ack_call call = { .service = service, .flags = CONTENT_DURABLE };
+    call.inode = inode_ref(&service->inodes, node, false, err);
+    if (call.inode == NULL)
+        return -1;
+    pthread_mutex_lock(&call.inode->lock);
+    int rc = content_open_locked(service, call.inode, err);
+    pthread_mutex_unlock(&call.inode->lock);
+    if (rc == 0)
+        rc = keep_bytes(&call, INDEX_NORMAL, err);
+    inode_unref(&service->inodes, call.inode, false);
+    return rc;
+}
+
+static int
+nothing_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    (void)tx;
+    (void)arg;
+    (void)err;
+    return 0;
+}
+
+int
+volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, struct err *err)
+{
+    (void)ctx;
+    return index_write(service->index, INDEX_FULL, nothing_tx, NULL, err);
+}
+
+struct close_call {
+    struct volume_service *service;
+    struct volume_file *file;
+    struct drop_list drop;
+    bool last;
+};
+
+static int
+close_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct close_call *call = arg;
+    struct index_node node;
+    struct err missing = ERR_INIT;
+    int64_t id = call->file->inode->node;
+    if (call->file->writable &&
+        index_open_delete(tx, call->file->connection, call->file->fh, err) != 0)
+        return -1;
+    /* Counted down here, so that of two that close at once one is the last. */
+    call->file->closed = true;
+    unsigned left = inode_unopen(&call->service->inodes, call->file->inode);
+    if (index_node_get(tx, id, &node, &missing) != 0 || (node.flags & INDEX_NODE_ORPHAN) == 0 ||
+        left > 0)
+        return 0;
+    if (node_drop_contents(tx, id, 0, &call->drop, err) != 0)
+        return -1;
+    return index_node_delete(tx, id, err);
+}
+
+/* Its bytes are still LIVE: the entry stays, for the next barrier to try again. */
+static void
+keep_stuck(struct volume_service *service, struct inode *inode)
+{
+    struct err ignored = ERR_INIT;
+    if (!inode->stuck && inode->state == CONTENT_LIVE)
+        inode->stuck = inode_ref(&service->inodes, inode->node, false, &ignored) != NULL;
+}
+
+void
+volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
+{
+    struct volume_service *service = file->service;
+    struct inode *inode = file->inode;
+    struct close_call call = { .service = service, .file = file };
+    struct err err = ERR_INIT;
+    (void)ctx;
+    pthread_mutex_lock(&inode->lock);
+    bool wrote = file->counted;
+    if (wrote && --inode->writers == 0 && content_freeze_locked(service, inode, &err) != 0) {
+        log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, err.msg);
+        keep_stuck(service, inode);
+    }
+    pthread_mutex_unlock(&inode->lock);
+    if (index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)
+        log_error(volume, "cannot close node %lld in the index: %s", (long long)inode->node,
+                  err.msg);
+    else
+        drop_run(service, &call.drop);
+    free(call.drop.number);
+    handle_forget(file);
+    if (wrote)
+        sync_kick(service);
+}
