@@ -409,7 +409,8 @@ image_put(struct image *image, uint64_t off, const uint8_t *data, uint64_t len)
 {
     if (off + len > image->size)
         image_size(image, off + len);
-    memcpy(image->bytes + off, data, len);
+    if (len > 0)
+        memcpy(image->bytes + off, data, len);
 }
 
 static void
