@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <errno.h>
 
 #include "base/scope.h"
 #include "volume/service_impl.h"
@@ -162,4 +163,16 @@ inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *inode)
             at = next;
         }
     }
+}
+
+/* The writer of a lost version hears of it at its next flush or fsync: before the commit, so that nobody who waits for it
+ * (sync=close) sees the one without the other. */
+void
+inode_tell_loser(struct volume_service *service, int64_t node)
+{
+    struct inode *inode = inode_find(&service->inodes, node);
+    if (inode == NULL)
+        return;
+    atomic_store(&inode->told_error, ESTALE);
+    inode_unref(&service->inodes, inode, false);
 }

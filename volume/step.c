@@ -104,18 +104,6 @@ evacuate_tx(struct index_tx *tx, void *arg, struct err *err)
     return postpone_tx(tx, arg, err);
 }
 
-/* The writer of a lost version hears of it at its next flush or fsync: before the commit, so that nobody who waits for it
- * (sync=close) sees the one without the other. */
-static void
-tell_loser(struct volume_service *service, int64_t node)
-{
-    struct inode *inode = inode_find(&service->inodes, node);
-    if (inode == NULL)
-        return;
-    atomic_store(&inode->told_error, ESTALE);
-    inode_unref(&service->inodes, inode, false);
-}
-
 static int
 apply(struct step *step, struct index_tx *tx, const struct sync_effect *effect,
       const struct object_attrs *attrs, struct err *err)
@@ -131,7 +119,7 @@ apply(struct step *step, struct index_tx *tx, const struct sync_effect *effect,
     step->cleaned = change.cleaned;
     step->cleaned_node = change.cleaned_node;
     if (rc == 0 && (effect->bits & SYNC_KEEP_LOSER) != 0)
-        tell_loser(step->service, effect->node);
+        inode_tell_loser(step->service, effect->node);
     return rc;
 }
 

@@ -227,6 +227,28 @@ a_whole_file_replaces_one_that_is_open(void **state)
     assert_bucket("f", "new");
 }
 
+/* Somebody is writing the file: the name goes to the whole file, and the writer's bytes are kept, with the path they had. */
+static void
+a_whole_file_replaces_one_that_is_being_written(void **state)
+{
+    (void)state;
+    struct volume_attr attr;
+    struct volume_barrier barrier;
+    struct precondition any = { .kind = PRECONDITION_ANY };
+    save("f", "base");
+    flush();
+    struct volume_file *writer = open_at("f", O_RDWR | O_TRUNC);
+    write_at(writer, "mine", 0);
+    RUN_OK(rig.err, put_whole("f", "theirs", &any, &attr));
+    assert_int_equal(volume_file_flush(writer, &rig.ctx, &rig.err), -1);
+    assert_int_equal(rig.err.code, ERR_CONFLICT);
+    volume_file_close(writer, &rig.ctx);
+    (void)flush_within(10 * NS_PER_S, &barrier);
+    assert_bucket("f", "theirs");
+    assert_reads("f", "theirs");
+    assert_conflict_holds("mine", "conflict", "f");
+}
+
 /* S28, in small. */
 static void
 each_round_of_two_writers_has_one_winner_and_one_conflict(void **state)
@@ -279,6 +301,8 @@ main(void)
         cmocka_unit_test_setup_teardown(a_whole_file_needs_to_say_what_it_replaces, rig_setup,
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(a_whole_file_replaces_one_that_is_open, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(a_whole_file_replaces_one_that_is_being_written, rig_setup,
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(each_round_of_two_writers_has_one_winner_and_one_conflict,
                                         rig_setup, rig_teardown),
