@@ -62,8 +62,9 @@ struct store_put {
     struct store_body body;
     struct store_cond cond;
     const char *content_type; /* NULL: application/octet-stream */
-    const struct meta *meta;  /* may be NULL. "holdfast-version" in it is the write id of the lost-answer check */
-    int64_t deadline_ns;      /* clock_mono_ns() value; 0: the store's default for the size */
+    /* May be NULL. "holdfast-version" in it is the write id of the lost-answer check. */
+    const struct meta *meta;
+    int64_t deadline_ns; /* clock_mono_ns() value; 0: the store's default for the size */
 };
 struct store_put_result {
     enum store_outcome outcome; /* set on success and on error */
@@ -86,14 +87,16 @@ struct store_get {
 
 struct store_delete {
     const char *key;
-    const char *if_match; /* ETag or NULL. ERR_STORE_UNSUPPORTED when caps say that DELETE ignores conditions */
+    /* ETag or NULL. ERR_STORE_UNSUPPORTED when caps say that DELETE ignores conditions. */
+    const char *if_match;
     int64_t deadline_ns;
 };
 
 /* Server-side copy, only to fresh keys (INV-15). */
 struct store_copy {
     const char *from;
-    const char *from_if_match; /* ETag or NULL; where the store ignores it the result is compared with `from_etag` rules */
+    /* ETag or NULL; where the store ignores it the result is compared with `from_etag` rules. */
+    const char *from_if_match;
     const char *to;
     const struct meta *meta; /* NULL: copy the source's metadata, else replace it */
     int64_t deadline_ns;
@@ -122,8 +125,9 @@ struct store_presign {
     const char *method; /* "GET", "PUT", "HEAD" */
     const char *key;
     int64_t expires_s; /* 1 to 604800 */
-    const char *response_content_type;        /* NULL or the header that the answer shall carry */
-    const char *response_content_disposition; /* likewise */
+    /* NULL or the header that the answer shall carry. */
+    const char *response_content_type;
+    const char *response_content_disposition;
 };
 
 /* What the store does, found by the probe and the provider's profile, never assumed (docs/stores.md). */
@@ -154,14 +158,20 @@ struct buf;
 struct store;
 struct store_ops {
     const char *name; /* "mem", "file", "s3", "gate", "fault", "trace" */
-    int (*head)(struct store *store, const char *key, int64_t deadline_ns, struct store_object *out, struct err *err);
-    int (*get)(struct store *store, const struct store_get *req, struct store_object *out, struct err *err);
-    int (*put)(struct store *store, const struct store_put *req, struct store_put_result *res, struct err *err);
-    int (*del)(struct store *store, const struct store_delete *req, enum store_outcome *outcome, struct err *err);
-    int (*copy)(struct store *store, const struct store_copy *req, struct store_put_result *res, struct err *err);
+    int (*head)(struct store *store, const char *key, int64_t deadline_ns, struct store_object *out,
+                struct err *err);
+    int (*get)(struct store *store, const struct store_get *req, struct store_object *out,
+               struct err *err);
+    int (*put)(struct store *store, const struct store_put *req, struct store_put_result *res,
+               struct err *err);
+    int (*del)(struct store *store, const struct store_delete *req, enum store_outcome *outcome,
+               struct err *err);
+    int (*copy)(struct store *store, const struct store_copy *req, struct store_put_result *res,
+                struct err *err);
     int (*list)(struct store *store, const struct store_list *req, struct err *err);
     /* The URL goes into `url`; ERR_STORE_UNSUPPORTED where there is no such thing (mem:, file:). */
-    int (*presign)(struct store *store, const struct store_presign *req, struct buf *url, struct err *err);
+    int (*presign)(struct store *store, const struct store_presign *req, struct buf *url,
+                   struct err *err);
     /* Asks the store how it behaves, on scratch keys under ".holdfast/probe/", and cleans up. */
     int (*probe)(struct store *store, struct store_caps *caps, struct err *err);
     void (*counters)(struct store *store, struct store_counters *out);
@@ -181,7 +191,8 @@ struct store {
  */
 int store_head(struct store *store, const char *key, int64_t deadline_ns, struct store_object *out,
                struct err *err) MUST_CHECK;
-int store_get(struct store *store, const struct store_get *req, struct store_object *out, struct err *err) MUST_CHECK;
+int store_get(struct store *store, const struct store_get *req, struct store_object *out,
+              struct err *err) MUST_CHECK;
 int store_put(struct store *store, const struct store_put *req, struct store_put_result *res,
               struct err *err) MUST_CHECK;
 int store_delete(struct store *store, const struct store_delete *req, enum store_outcome *outcome,
@@ -189,8 +200,10 @@ int store_delete(struct store *store, const struct store_delete *req, enum store
 int store_copy(struct store *store, const struct store_copy *req, struct store_put_result *res,
                struct err *err) MUST_CHECK;
 int store_list(struct store *store, const struct store_list *req, struct err *err) MUST_CHECK;
-int store_presign(struct store *store, const struct store_presign *req, struct buf *url, struct err *err) MUST_CHECK;
-int store_probe(struct store *store, struct err *err) MUST_CHECK; /* stores the result in store->caps */
+int store_presign(struct store *store, const struct store_presign *req, struct buf *url,
+                  struct err *err) MUST_CHECK;
+/* Stores what it finds in store->caps. */
+int store_probe(struct store *store, struct err *err) MUST_CHECK;
 void store_counters(struct store *store, struct store_counters *out);
 void store_free(struct store *store);
 #define scope_store scope(store_free_ptr) struct store
@@ -200,8 +213,9 @@ void store_free_ptr(struct store **store);
 int store_get_small(struct store *store, const char *key, size_t max, char **data, size_t *len,
                     struct store_object *out, struct err *err) MUST_CHECK;
 /* A small object from memory. */
-int store_put_small(struct store *store, const char *key, const void *data, size_t len, struct store_cond cond,
-                    struct store_put_result *res, struct err *err) MUST_CHECK;
+int store_put_small(struct store *store, const char *key, const void *data, size_t len,
+                    struct store_cond cond, struct store_put_result *res,
+                    struct err *err) MUST_CHECK;
 
 /* Plain words for each capability that is missing or was not proven, one line each, for doctor and status. */
 int store_caps_explain(const struct store_caps *caps, struct buf *out, struct err *err) MUST_CHECK;

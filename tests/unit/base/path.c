@@ -119,10 +119,8 @@ static void
 test_normalize(void **state)
 {
     (void)state;
-    static const char *const pairs[][2] = {
-        { "", "" },        { "/", "" },         { "a", "a" },
-        { "/a/b", "a/b" }, { "a/b///", "a/b" }, { "/a/", "a" }
-    };
+    static const char *const pairs[][2] = { { "", "" },        { "/", "" },         { "a", "a" },
+                                            { "/a/b", "a/b" }, { "a/b///", "a/b" }, { "/a/", "a" } };
     static const char *const bad[] = { "//a", "a//b", ".", "./a", "/..", "a/../b", "a/./b" };
     char out[LIMIT_PATH + 1];
     struct err err = ERR_INIT;
