@@ -378,7 +378,8 @@ empty_dir(struct volume_service *service, const struct volume_ctx *ctx, int64_t 
         if (clock_mono_ns() > ctx->deadline_ns)
             return err_set(err, ERR_AGAIN,
                            "the folder is being filled, or is too large for one call: try again");
-        if (volume_list(service, ctx, at, 0, 1, take_first, &child, err) < 0)
+        if (volume_list(service, ctx, &(struct volume_page){ .dir = at, .after = 0, .limit = 1 },
+                        take_first, &child, err) < 0)
             return -1;
         if (child.found && child.dir) {
             at = child.node;

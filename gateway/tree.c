@@ -142,8 +142,11 @@ fill_page(struct exchange *x, struct page *page, struct err *err)
         return -1;
     if (attr.kind != INDEX_DIR)
         return err_set(err, ERR_NOT_DIR, "'%s' is not a folder", x->path);
-    return volume_list(x->gateway->service, &ctx, attr.node, (int64_t)cursor,
-                       (unsigned)page->limit + 1, add_entry, page, err);
+    return volume_list(x->gateway->service, &ctx,
+                       &(struct volume_page){ .dir = attr.node,
+                                              .after = (int64_t)cursor,
+                                              .limit = (unsigned)page->limit + 1 },
+                       add_entry, page, err);
 }
 
 int

@@ -82,8 +82,10 @@ run_create(struct call *call, const struct volume_ctx *ctx, struct err *err)
     struct volume_name at = { call->node, call->name, strlen(call->name) };
     if (call->node == call->session->args.volume_root && strncmp(call->name, ".holdfast", 9) == 0)
         return err_set(err, ERR_PERM, "names that begin with '.holdfast' are reserved");
-    if (volume_file_create(call->session->args.volumes, ctx, &at, call->mode & 07777, call->flags,
-                           &attr, &file, err) < 0)
+    if (volume_file_create(
+            call->session->args.volumes, ctx,
+            &(struct volume_new){ .at = at, .mode = call->mode & 07777, .flags = call->flags },
+            &attr, &file, err) < 0)
         return -1;
     struct handle_table *handles = &call->session->handles;
     unsigned flags = is_writer(call->flags) ? HANDLE_WRITER : 0u;

@@ -78,8 +78,10 @@ list_entries(struct listing *list, const struct volume_ctx *ctx, struct err *err
     put_dots(list, call->off);
     while (!list->full) {
         list->count = 0;
-        if (volume_list(call->session->args.volumes, ctx, call->node, list->last, BATCH, put_entry,
-                        list, err) < 0)
+        if (volume_list(
+                call->session->args.volumes, ctx,
+                &(struct volume_page){ .dir = call->node, .after = list->last, .limit = BATCH },
+                put_entry, list, err) < 0)
             return -1;
         if (list->count < BATCH)
             break;

@@ -28,8 +28,9 @@ run_lookup(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     struct volume_attr attr;
     struct fuse_entry_param none = { .entry_timeout = TIMEOUT_SECONDS };
-    if (volume_lookup(call->session->args.volumes, ctx, call->node, call->name, strlen(call->name),
-                      &attr, err) == 0)
+    if (volume_lookup(call->session->args.volumes, ctx,
+                      &(struct volume_name){ call->node, call->name, strlen(call->name) }, &attr,
+                      err) == 0)
         return call_reply_entry(call, &attr);
     if (err->code != ERR_NOT_FOUND)
         return -1;
@@ -74,8 +75,11 @@ run_mknod(struct call *call, const struct volume_ctx *ctx, struct err *err)
     struct volume_name at = name_of(call);
     if (check_reserved(call, call->node, call->name, err) < 0)
         return -1;
-    if (volume_file_create(call->session->args.volumes, ctx, &at, call->mode & 07777,
-                           O_WRONLY | O_CREAT | O_EXCL, &attr, &file, err) < 0)
+    if (volume_file_create(call->session->args.volumes, ctx,
+                           &(struct volume_new){ .at = at,
+                                                 .mode = call->mode & 07777,
+                                                 .flags = O_WRONLY | O_CREAT | O_EXCL },
+                           &attr, &file, err) < 0)
         return -1;
     volume_file_close(file, ctx);
     attr.writing = false;

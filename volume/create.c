@@ -141,8 +141,9 @@ find_or_create(struct create_call *call, bool *existed, struct err *err)
     struct err local = ERR_INIT;
     *existed = false;
     if (!call->ctx->resent) {
-        *existed = volume_lookup(call->service, call->ctx, at->parent, at->name, at->len,
-                                 call->attr, &local) == 0;
+        *existed = volume_lookup(call->service, call->ctx,
+                                 &(struct volume_name){ at->parent, at->name, at->len }, call->attr,
+                                 &local) == 0;
         if (*existed)
             return 0;
         if (local.code != ERR_NOT_FOUND) {
@@ -157,18 +158,21 @@ find_or_create(struct create_call *call, bool *existed, struct err *err)
         return -1;
     }
     *existed = true; /* somebody was faster */
-    return volume_lookup(call->service, call->ctx, at->parent, at->name, at->len, call->attr, err);
+    return volume_lookup(call->service, call->ctx,
+                         &(struct volume_name){ at->parent, at->name, at->len }, call->attr, err);
 }
 
 int
 volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
-                   const struct volume_name *at, uint32_t mode, int flags, struct volume_attr *attr,
+                   const struct volume_new *new_file, struct volume_attr *attr,
                    struct volume_file **out, struct err *err)
 {
+    int flags = new_file->flags;
+    const struct volume_name *at = &new_file->at;
     struct create_call call = { .service = service,
                                 .ctx = ctx,
                                 .at = at,
-                                .mode = S_IFREG | (mode & 07777),
+                                .mode = S_IFREG | (new_file->mode & 07777),
                                 .flags = flags,
                                 .attr = attr };
     bool existed;

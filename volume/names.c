@@ -235,7 +235,8 @@ make_inline(struct make_call *call, struct err *err)
     struct volume_attr parent;
     /* The folder must be known before anybody may say that the name is free. */
     struct err local = ERR_INIT;
-    if (volume_lookup(call->service, call->ctx, call->at->parent, call->at->name, call->at->len,
+    if (volume_lookup(call->service, call->ctx,
+                      &(struct volume_name){ call->at->parent, call->at->name, call->at->len },
                       &parent, &local) == 0 &&
         !call->ctx->resent)
         return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)call->at->len, call->at->name);
@@ -297,14 +298,16 @@ volume_make_dirs(struct volume_service *service, const struct volume_ctx *ctx, i
     while (path_next(&rest, &rest_len, &at.name, &at.len)) {
         struct err local = ERR_INIT;
         at.parent = out->node;
-        if (volume_lookup(service, ctx, at.parent, at.name, at.len, out, &local) != 0) {
+        if (volume_lookup(service, ctx, &(struct volume_name){ at.parent, at.name, at.len }, out,
+                          &local) != 0) {
             if (local.code != ERR_NOT_FOUND) {
                 *err = local;
                 return -1;
             }
             if (volume_mkdir(service, ctx, &at, 0755, out, &local) != 0 &&
                 (local.code != ERR_EXISTS ||
-                 volume_lookup(service, ctx, at.parent, at.name, at.len, out, &local) != 0)) {
+                 volume_lookup(service, ctx, &(struct volume_name){ at.parent, at.name, at.len },
+                               out, &local) != 0)) {
                 *err = local;
                 return -1;
             }
@@ -450,7 +453,8 @@ node_know_folder(struct volume_service *service, const struct volume_ctx *ctx, i
 {
     struct volume_attr ignored;
     struct err local = ERR_INIT;
-    if (volume_lookup(service, ctx, dir, "\x01", 1, &ignored, &local) == 0 ||
+    if (volume_lookup(service, ctx, &(struct volume_name){ dir, "\x01", 1 }, &ignored, &local) ==
+            0 ||
         local.code == ERR_NOT_FOUND)
         return 0;
     *err = local;
@@ -465,7 +469,8 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
     struct remove_call call = { .service = service, .ctx = ctx, .at = at, .dir = dir, .pre = pre };
     struct volume_attr attr;
     if (!ctx->resent) {
-        if (volume_lookup(service, ctx, at->parent, at->name, at->len, &attr, err) != 0)
+        if (volume_lookup(service, ctx, &(struct volume_name){ at->parent, at->name, at->len },
+                          &attr, err) != 0)
             return -1;
         if (attr.kind == INDEX_DIR && node_know_folder(service, ctx, attr.node, err) != 0)
             return -1;

@@ -216,10 +216,13 @@ know_both(struct rename_call *call, struct err *err)
 {
     struct volume_attr attr;
     struct err local = ERR_INIT;
-    if (volume_lookup(call->service, call->ctx, call->from->parent, call->from->name,
-                      call->from->len, &attr, err) != 0)
+    if (volume_lookup(
+            call->service, call->ctx,
+            &(struct volume_name){ call->from->parent, call->from->name, call->from->len }, &attr,
+            err) != 0)
         return -1;
-    if (volume_lookup(call->service, call->ctx, call->to->parent, call->to->name, call->to->len,
+    if (volume_lookup(call->service, call->ctx,
+                      &(struct volume_name){ call->to->parent, call->to->name, call->to->len },
                       &attr, &local) != 0) {
         if (local.code == ERR_NOT_FOUND)
             return 0;

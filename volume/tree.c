@@ -107,12 +107,12 @@ find_child(struct volume_service *service, const struct volume_ctx *ctx, struct 
 }
 
 int
-volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent,
-              const char *name, size_t len, struct volume_attr *out, struct err *err)
+volume_lookup(struct volume_service *service, const struct volume_ctx *ctx,
+              const struct volume_name *at, struct volume_attr *out, struct err *err)
 {
-    if (path_check_name(name, len, err) != 0)
+    if (path_check_name(at->name, at->len, err) != 0)
         return -1;
-    struct node_call call = { .id = parent, .name = name, .len = len };
+    struct node_call call = { .id = at->parent, .name = at->name, .len = at->len };
     if (find_child(service, ctx, &call, err) != 0)
         return -1;
     if (ensure_complete(service, ctx, &call, err) != 0)
@@ -154,7 +154,8 @@ volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int
     while (path_next(&rest, &rest_len, &name, &len)) {
         if (out->kind != INDEX_DIR)
             return err_set(err, ERR_NOT_DIR, "a part of '%s' is not a folder", path);
-        if (volume_lookup(service, ctx, out->node, name, len, out, err) != 0) {
+        if (volume_lookup(service, ctx, &(struct volume_name){ out->node, name, len }, out, err) !=
+            0) {
             if (err->code == ERR_NOT_FOUND)
                 return err_set(err, ERR_NOT_FOUND, "no such file: '%s'", path);
             return -1;
@@ -286,18 +287,21 @@ give_row(struct volume_service *service, const struct volume_ctx *ctx, struct li
 }
 
 int
-volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
-            int64_t after, unsigned limit, volume_entry_fn *fn, void *arg, struct err *err)
+volume_list(struct volume_service *service, const struct volume_ctx *ctx,
+            const struct volume_page *page, volume_entry_fn *fn, void *arg, struct err *err)
 {
-    struct giving giving = { .after = after, .fn = fn, .arg = arg };
-    if (ensure_listed(service, ctx, dir, err) != 0)
+    unsigned limit = page->limit;
+    struct giving giving = { .after = page->after, .fn = fn, .arg = arg };
+    if (ensure_listed(service, ctx, page->dir, err) != 0)
         return -1;
     scope_free struct list_row *rows = calloc(LIST_BATCH, sizeof(*rows));
     if (rows == NULL)
         return err_nomem(err);
     while (giving.given < limit) {
         unsigned want = limit - giving.given < LIST_BATCH ? limit - giving.given : LIST_BATCH;
-        struct list_call call = { .dir = dir, .after = giving.after, .limit = want, .row = rows };
+        struct list_call call = {
+            .dir = page->dir, .after = giving.after, .limit = want, .row = rows
+        };
         if (index_read(service->index, list_rows, &call, err) != 0)
             return -1;
         for (size_t i = 0; i < call.count; i++) {

@@ -119,8 +119,13 @@ struct volume_attr {
  * this lists it. ERR_NOT_FOUND is only ever said when the store said so or the index knows (INV-9). */
 int volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
                    const char *path, struct volume_attr *out, struct err *err) MUST_CHECK;
-int volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent,
-                  const char *name, size_t len, struct volume_attr *out,
+struct volume_name {
+    int64_t parent;
+    const char *name;
+    size_t len;
+};
+int volume_lookup(struct volume_service *service, const struct volume_ctx *ctx,
+                  const struct volume_name *at, struct volume_attr *out,
                   struct err *err) MUST_CHECK;
 int volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                    struct volume_attr *out, struct err *err) MUST_CHECK;
@@ -137,8 +142,13 @@ struct volume_entry {
 typedef int volume_entry_fn(void *arg, const struct volume_entry *entry,
                             struct err *err); /* > 0: stop, no error */
 /* Entries of a folder after `after` (0: from the start), at most `limit`, in a stable order. */
-int volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
-                int64_t after, unsigned limit, volume_entry_fn *fn, void *arg,
+struct volume_page {
+    int64_t dir;
+    int64_t after;
+    unsigned limit;
+};
+int volume_list(struct volume_service *service, const struct volume_ctx *ctx,
+                const struct volume_page *page, volume_entry_fn *fn, void *arg,
                 struct err *err) MUST_CHECK;
 
 enum volume_change_bits {
@@ -158,11 +168,6 @@ int volume_setattr(struct volume_service *service, const struct volume_ctx *ctx,
                    const struct volume_change *change, struct volume_attr *out,
                    struct err *err) MUST_CHECK;
 
-struct volume_name {
-    int64_t parent;
-    const char *name;
-    size_t len;
-};
 int volume_mkdir(struct volume_service *service, const struct volume_ctx *ctx,
                  const struct volume_name *at, uint32_t mode, struct volume_attr *out,
                  struct err *err) MUST_CHECK;
@@ -189,11 +194,15 @@ struct volume_file;
 /* `flags` as open(2): O_RDONLY, O_WRONLY, O_RDWR, O_TRUNC, O_APPEND. A writing open is recorded before the answer. */
 int volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                      int flags, struct volume_file **out, struct err *err) MUST_CHECK;
-/* O_EXCL in `flags` refuses an existing name; without it an existing file is opened. */
+/* O_EXCL in `flags` refuses an existing name; without it an existing file is opened. `mode`: permission bits. */
+struct volume_new {
+    struct volume_name at;
+    uint32_t mode;
+    int flags;
+};
 int volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
-                       const struct volume_name *at, uint32_t mode, int flags,
-                       struct volume_attr *attr, struct volume_file **out,
-                       struct err *err) MUST_CHECK;
+                       const struct volume_new *new_file, struct volume_attr *attr,
+                       struct volume_file **out, struct err *err) MUST_CHECK;
 int64_t volume_file_node(const struct volume_file *file);
 /* Fetches what is missing (unless ctx->nowait: ERR_AGAIN). Answers bytes read, short only at end of file. */
 ssize_t volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out,

@@ -22,6 +22,7 @@
 #include "base/pool.h"
 #include "base/scope.h"
 #include "base/sys.h"
+#include "tests/support/tmp.h"
 
 /*
  * Every function of base that allocates, with each of its allocations failing in turn: it must say
@@ -252,7 +253,8 @@ test_config_show_says_so(void **state)
 static int
 run_sys(struct err *err)
 {
-    char folder[] = "/tmp/holdfast-alloc-XXXXXX";
+    char folder[256];
+    (void)snprintf(folder, sizeof(folder), "%s/holdfast-alloc-XXXXXX", tmp_base());
     assert_non_null(mkdtemp(folder));
     scope_free char *text = NULL;
     size_t len;

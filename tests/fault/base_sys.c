@@ -19,12 +19,13 @@
 
 #include "base/scope.h"
 #include "support/fail_sys.h"
+#include "tests/support/tmp.h"
 
 /* Larger than one page, and with different bytes everywhere, so that half a file is neither. */
 #define SIZE 10000
 static char old_text[SIZE];
 static char new_text[SIZE];
-static char folder[64];
+static char folder[256];
 static int dir;
 
 static int
@@ -61,7 +62,7 @@ setup(void **state)
         old_text[i] = (char)(i % 101);
         new_text[i] = (char)(128 + i % 103);
     }
-    (void)snprintf(folder, sizeof(folder), "/tmp/holdfast-fault-XXXXXX");
+    (void)snprintf(folder, sizeof(folder), "%s/holdfast-fault-XXXXXX", tmp_base());
     if (!mkdtemp(folder))
         return -1;
     dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -53,8 +53,10 @@ save(struct run *run, const char *name, const struct content *content)
     struct volume_attr attr;
     struct volume_file *file;
     struct err err = ERR_INIT;
-    if (volume_file_create(run->service, &run->ctx, &at, 0644, O_WRONLY | O_TRUNC, &attr, &file,
-                           &err) != 0)
+    if (volume_file_create(
+            run->service, &run->ctx,
+            &(struct volume_new){ .at = at, .mode = 0644, .flags = O_WRONLY | O_TRUNC }, &attr,
+            &file, &err) != 0)
         return false;
     bool ok = content->size == 0 ||
               volume_file_write(file, &run->ctx, content->bytes, content->size, 0, &err) == 0;
@@ -117,7 +119,8 @@ is_there(struct run *run, const char *name)
 {
     struct volume_attr attr;
     struct err err = ERR_INIT;
-    return volume_lookup(run->service, &run->ctx, run->root.node, name, strlen(name), &attr,
+    return volume_lookup(run->service, &run->ctx,
+                         &(struct volume_name){ run->root.node, name, strlen(name) }, &attr,
                          &err) == 0;
 }
 
@@ -135,7 +138,9 @@ one_round(struct run *run, unsigned long n)
     bool saved = save(run, "fresh", &fresh);
     bool done = commit(run, "dir/kept", &kept);
     bool listed =
-        volume_list(run->service, &run->ctx, run->root.node, 0, 100, see_entry, &seen, &err) == 0;
+        volume_list(run->service, &run->ctx,
+                    &(struct volume_page){ .dir = run->root.node, .after = 0, .limit = 100 },
+                    see_entry, &seen, &err) == 0;
     bool moved = saved && volume_rename(run->service, &run->ctx, &from, &to, 0, &err) == 0;
     run->used = alloc_count();
     alloc_reset();

@@ -247,8 +247,11 @@ op_create(struct worker *worker)
     int flags = O_RDWR | (excl ? O_EXCL : 0) | (trunc ? O_TRUNC : 0);
     note(worker, "create '%s'%s%s", spot.path, excl ? " excl" : "", trunc ? " trunc" : "");
     int expected = spot.node == NULL ? 0 : excl ? EEXIST : open_errno(spot.node);
-    int rc = WITH_RETRY(worker, volume_file_create(worker->test->service, &worker->ctx, &spot.at,
-                                                   mode, flags, &attr, &file, &err));
+    int rc = WITH_RETRY(
+        worker,
+        volume_file_create(worker->test->service, &worker->ctx,
+                           &(struct volume_new){ .at = spot.at, .mode = mode, .flags = flags },
+                           &attr, &file, &err));
     if (!agree(worker, rc, &err, expected))
         return;
     if (spot.node == NULL) {
@@ -650,8 +653,11 @@ op_list(struct worker *worker)
     struct seen seen = { .dir = spot.dir, .worker = worker };
     note(worker, "list '%s'", spot.dir_path);
     int rc = WITH_RETRY(
-        worker, (seen.count = 0, volume_list(worker->test->service, &worker->ctx, spot.at.parent, 0,
-                                             1000, see_entry, &seen, &err)));
+        worker,
+        (seen.count = 0,
+         volume_list(worker->test->service, &worker->ctx,
+                     &(struct volume_page){ .dir = spot.at.parent, .after = 0, .limit = 1000 },
+                     see_entry, &seen, &err)));
     if (agree(worker, rc, &err, 0) && seen.count != spot.dir->count)
         wrong(worker, "lists %zu entries, there are %zu", seen.count, spot.dir->count);
 }
@@ -665,8 +671,10 @@ op_getattr(struct worker *worker)
     if (!pick(worker, &spot))
         return;
     note(worker, "stat '%s'", spot.path);
-    int rc = WITH_RETRY(worker, volume_lookup(worker->test->service, &worker->ctx, spot.at.parent,
-                                              spot.name, spot.at.len, &attr, &err));
+    int rc = WITH_RETRY(
+        worker, volume_lookup(worker->test->service, &worker->ctx,
+                              &(struct volume_name){ spot.at.parent, spot.name, spot.at.len },
+                              &attr, &err));
     if (!agree(worker, rc, &err, spot.node == NULL ? ENOENT : 0))
         return;
     if (attr.kind != spot.node->kind)

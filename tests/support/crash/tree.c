@@ -144,7 +144,9 @@ list_dir(struct volume_service *service, int64_t node, struct listing *list, str
     size_t before;
     do {
         before = list->count;
-        if (volume_list(service, &ctx, node, list->after, 50, take_entry, list, err) != 0)
+        if (volume_list(service, &ctx,
+                        &(struct volume_page){ .dir = node, .after = list->after, .limit = 50 },
+                        take_entry, list, err) != 0)
             return -1;
     } while (list->count > before);
     return 0;

@@ -89,8 +89,10 @@ save_as(struct worker *worker, const struct volume_name *at, uint32_t id, struct
     struct volume_attr attr;
     struct volume_file *file;
     size_t size;
-    if (volume_file_create(worker->work->service, &worker->ctx, at, 0644, O_WRONLY | O_TRUNC, &attr,
-                           &file, &err) != 0)
+    if (volume_file_create(
+            worker->work->service, &worker->ctx,
+            &(struct volume_new){ .at = *at, .mode = 0644, .flags = O_WRONLY | O_TRUNC }, &attr,
+            &file, &err) != 0)
         trouble(worker, &err, "create %.*s", (int)at->len, at->name);
     uint8_t *bytes = ledger_content(id, &size);
     write_bytes(worker, file, bytes, size);
@@ -454,8 +456,10 @@ make_blocks(struct worker *worker, unsigned number)
     struct err err = ERR_INIT;
     ledger_file_path(worker->number, number, path);
     if (!place(worker, path, &at) ||
-        volume_file_create(worker->work->service, &worker->ctx, &at, 0600, O_RDWR | O_TRUNC, &attr,
-                           &file, &err) != 0)
+        volume_file_create(
+            worker->work->service, &worker->ctx,
+            &(struct volume_new){ .at = at, .mode = 0600, .flags = O_RDWR | O_TRUNC }, &attr, &file,
+            &err) != 0)
         trouble(worker, &err, "create %s", path);
     write_sectors(worker, file, number, 0, worker->ledger->file[number].sectors);
     if (volume_file_flush(file, &worker->ctx, &err) != 0)

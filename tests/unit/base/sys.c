@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/scope.h"
+#include "tests/support/tmp.h"
 
 /* A table whose calls can be told to fail, to be interrupted, or to do less than asked. */
 static struct {
@@ -93,7 +94,7 @@ my_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigne
 }
 
 static struct sys_table mine;
-static char folder[64];
+static char folder[256];
 static int dir;
 
 static int
@@ -109,7 +110,7 @@ setup(void **state)
     mine.fsync = my_fsync;
     mine.renameat2 = my_renameat2;
     sys = &mine;
-    (void)snprintf(folder, sizeof(folder), "/tmp/holdfast-sys-XXXXXX");
+    (void)snprintf(folder, sizeof(folder), "%s/holdfast-sys-XXXXXX", tmp_base());
     if (!mkdtemp(folder))
         return -1;
     dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -17,11 +17,12 @@
 #include "gateway/listen.h"
 #include "gateway/server.h"
 #include "s3/open.h"
+#include "tests/support/tmp.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 static struct {
-    char dir[64];
+    char dir[80];
     char socket[96];
     struct gateway gateway;
     struct gateway_server *local, *tcp;
@@ -96,7 +97,7 @@ start(void **state)
 {
     struct err err = ERR_INIT;
     (void)state;
-    (void)snprintf(t.dir, sizeof(t.dir), "/tmp/holdfast-unit-server.XXXXXX");
+    (void)snprintf(t.dir, sizeof(t.dir), "%s/holdfast-server.XXXXXX", tmp_base());
     assert_non_null(mkdtemp(t.dir));
     (void)snprintf(t.socket, sizeof(t.socket), "%s/sock", t.dir);
     struct store *store = store_open(&(struct store_open_args){ .url = "mem:" }, &err);

@@ -204,14 +204,14 @@ cache_usage(struct cache *cache, struct cache_usage *out)
 
 /* ---- the tree ---- */
 int
-volume_lookup(struct volume_service *service, const struct volume_ctx *ctx, int64_t parent,
-              const char *name, size_t len, struct volume_attr *out, struct err *err)
+volume_lookup(struct volume_service *service, const struct volume_ctx *ctx,
+              const struct volume_name *at, struct volume_attr *out, struct err *err)
 {
     (void)service;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
     fake_see(ctx);
-    const struct fake_node *node = fake_child(parent, name, len);
+    const struct fake_node *node = fake_child(at->parent, at->name, at->len);
     if (!node)
         return fake_missing(err);
     *out = node->attr;
@@ -223,7 +223,8 @@ volume_resolve(struct volume_service *service, const struct volume_ctx *ctx, int
                const char *path, struct volume_attr *out, struct err *err)
 {
     (void)volume; /* one component is enough here */
-    return volume_lookup(service, ctx, FAKE_ROOT, path, strlen(path), out, err);
+    return volume_lookup(service, ctx, &(struct volume_name){ FAKE_ROOT, path, strlen(path) }, out,
+                         err);
 }
 
 int
@@ -255,16 +256,17 @@ volume_path(struct volume_service *service, int64_t node, char *out, size_t size
 }
 
 int
-volume_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
-            int64_t after, unsigned limit, volume_entry_fn *fn, void *arg, struct err *err)
+volume_list(struct volume_service *service, const struct volume_ctx *ctx,
+            const struct volume_page *page, volume_entry_fn *fn, void *arg, struct err *err)
 {
+    unsigned limit = page->limit;
     (void)service;
     (void)ctx;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
-    for (int64_t id = after + 1; id < fake.next && limit > 0; id++) {
+    for (int64_t id = page->after + 1; id < fake.next && limit > 0; id++) {
         const struct fake_node *node = fake_node(id);
-        if (!node || node->attr.parent != dir)
+        if (!node || node->attr.parent != page->dir)
             continue;
         struct volume_entry entry = { node->name, strlen(node->name), id, node->attr };
         limit--;
@@ -476,15 +478,17 @@ volume_file_open(struct volume_service *service, const struct volume_ctx *ctx, i
 
 int
 volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
-                   const struct volume_name *at, uint32_t mode, int flags, struct volume_attr *attr,
+                   const struct volume_new *new_file, struct volume_attr *attr,
                    struct volume_file **out, struct err *err)
 {
+    const struct volume_name *at = &new_file->at;
+    int flags = new_file->flags;
     (void)service;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
     struct fake_node *node = flags & O_EXCL ? NULL : fake_child(at->parent, at->name, at->len);
     if (!node)
-        node = fake_add(ctx, at, S_IFREG | mode, err);
+        node = fake_add(ctx, at, S_IFREG | new_file->mode, err);
     if (!node)
         return -1;
     *out = fake_open(node, flags, err);

@@ -16,10 +16,11 @@
 #include <cmocka.h>
 
 #include "mount/mount.h"
+#include "tests/support/tmp.h"
 
 #define FUSE_MAGIC 0x65735546
 
-static char work[64];
+static char work[256];
 static char mounter_path[4096];
 static bool with_mounter;
 
@@ -102,7 +103,7 @@ set_up(void **state)
 {
     (void)state;
     fake_reset();
-    (void)snprintf(work, sizeof(work), "/tmp/holdfast-mount.XXXXXX");
+    (void)snprintf(work, sizeof(work), "%s/holdfast-mount.XXXXXX", tmp_base());
     if (!mkdtemp(work) || mkdir(in_work("m"), 0755) < 0)
         return -1;
     with_mounter = true;

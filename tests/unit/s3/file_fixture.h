@@ -23,18 +23,19 @@
 #include "base/ulid.h"
 #include "s3/file_impl.h"
 #include "s3/open.h"
+#include "tests/support/tmp.h"
 
 static const struct store_cond none = { .kind = STORE_COND_NONE };
 static const struct store_cond absent = { .kind = STORE_COND_ABSENT };
 static struct err err;
 static struct store_put_result res;
-static char dir[128];
-static char top[64];
+static char dir[272];
+static char top[256];
 
 static inline int
 setup(void **state)
 {
-    snprintf(top, sizeof(top), "/tmp/holdfast-file.XXXXXX");
+    (void)snprintf(top, sizeof(top), "%s/holdfast-file.XXXXXX", tmp_base());
     if (!mkdtemp(top))
         return -1;
     snprintf(dir, sizeof(dir), "%s/store", top);

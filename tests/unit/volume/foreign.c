@@ -68,8 +68,10 @@ a_store_that_cannot_be_asked_is_not_an_absence(void **state)
     assert_int_equal(resolve_code("d/none"), ERR_STORE_AWAY);
     struct volume_name at = name_at("d");
     at = (struct volume_name){ node_of("d"), "f", 1 };
-    assert_int_equal(volume_file_create(rig.service, &rig.ctx, &at, 0644, O_CREAT | O_RDWR, &attr,
-                                        &file, &rig.err),
+    assert_int_equal(volume_file_create(
+                         rig.service, &rig.ctx,
+                         &(struct volume_new){ .at = at, .mode = 0644, .flags = O_CREAT | O_RDWR },
+                         &attr, &file, &rig.err),
                      -1);
     assert_int_equal(rig.err.code, ERR_STORE_AWAY);
     assert_int_equal(volume_mkdir(rig.service, &rig.ctx, &at, 0755, &attr, &rig.err), -1);
@@ -240,8 +242,10 @@ names_that_are_too_long_are_refused_before_any_upload(void **state)
     name[sizeof(name) - 1] = '\0';
     int puts = atomic_load(&rig.hook->count[HOOK_PUT]);
     struct volume_name at = { rig.root, name, LIMIT_NAME + 1 };
-    assert_int_equal(volume_file_create(rig.service, &rig.ctx, &at, 0644, O_CREAT | O_RDWR, &attr,
-                                        &file, &rig.err),
+    assert_int_equal(volume_file_create(
+                         rig.service, &rig.ctx,
+                         &(struct volume_new){ .at = at, .mode = 0644, .flags = O_CREAT | O_RDWR },
+                         &attr, &file, &rig.err),
                      -1);
     assert_int_equal(rig.err.code, ERR_NAME_TOO_LONG);
     at.len = LIMIT_NAME;
@@ -252,15 +256,19 @@ names_that_are_too_long_are_refused_before_any_upload(void **state)
     }
     /* v/ and three folders are 770 bytes: a file of 254 has its key, one of 255 and a folder of 254 do not. */
     at.len = 255;
-    assert_int_equal(volume_file_create(rig.service, &rig.ctx, &at, 0644, O_CREAT | O_RDWR, &attr,
-                                        &file, &rig.err),
+    assert_int_equal(volume_file_create(
+                         rig.service, &rig.ctx,
+                         &(struct volume_new){ .at = at, .mode = 0644, .flags = O_CREAT | O_RDWR },
+                         &attr, &file, &rig.err),
                      -1);
     assert_int_equal(rig.err.code, ERR_NAME_TOO_LONG);
     at.len = 254;
     assert_int_equal(volume_mkdir(rig.service, &rig.ctx, &at, 0755, &attr, &rig.err), -1);
     assert_int_equal(rig.err.code, ERR_NAME_TOO_LONG);
-    RUN_OK(rig.err, volume_file_create(rig.service, &rig.ctx, &at, 0644, O_CREAT | O_RDWR, &attr,
-                                       &file, &rig.err));
+    RUN_OK(rig.err, volume_file_create(
+                        rig.service, &rig.ctx,
+                        &(struct volume_new){ .at = at, .mode = 0644, .flags = O_CREAT | O_RDWR },
+                        &attr, &file, &rig.err));
     volume_file_close(file, &rig.ctx);
     /* Nor does a move make one. */
     struct volume_name from = at, to = { at.parent, name, 255 };
@@ -311,8 +319,9 @@ keys_that_cannot_be_names_do_no_harm(void **state)
     relist("");
     relist("a");
     relist("p");
-    RUN_OK(rig.err,
-           volume_list(rig.service, &rig.ctx, rig.root, 0, 100, add_name, &names, &rig.err));
+    RUN_OK(rig.err, volume_list(rig.service, &rig.ctx,
+                                &(struct volume_page){ .dir = rig.root, .after = 0, .limit = 100 },
+                                add_name, &names, &rig.err));
     assert_null(strstr(names.list, "kkkk"));
     assert_non_null(strstr(names.list, "a#1,"));
     assert_non_null(strstr(names.list, "a%20b,"));

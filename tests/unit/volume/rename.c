@@ -219,6 +219,99 @@ a_moved_file_whose_object_is_gone_ends(void **state)
     assert_false(in_bucket("b"));
 }
 
+/* B116 */
+static void
+a_link_moves_over_a_file_and_back(void **state)
+{
+    (void)state;
+    char target[LIMIT_SYMLINK + 1];
+    struct volume_attr attr;
+    struct volume_name at = name_at("link");
+    RUN_OK(rig.err, volume_symlink(rig.service, &rig.ctx, &at, "to", &attr, &rig.err));
+    save("f", "bytes");
+    flush();
+    move("link", "f", 0);
+    assert_gone("link");
+    flush();
+    assert_bucket("f", "to");
+    assert_false(in_bucket("link"));
+    RUN_OK(rig.err,
+           volume_readlink(rig.service, &rig.ctx, node_of("f"), target, sizeof(target), &rig.err));
+    assert_string_equal(target, "to");
+    save("g", "file");
+    move("g", "f", 0);
+    flush();
+    assert_bucket("f", "file");
+    assert_reads("f", "file");
+}
+
+/* mv f g, mv g f while the upload at g runs: what landed at g was the newest. */
+static void
+a_file_moved_away_and_back_keeps_its_newest_bytes(void **state)
+{
+    (void)state;
+    save("f", "old");
+    flush();
+    hold(HOOK_PUT);
+    move("f", "g", 0);
+    save("g", "newest");
+    wait_for_waiting(HOOK_PUT);
+    move("g", "f", 0);
+    release(HOOK_PUT);
+    flush();
+    assert_bucket("f", "newest");
+    assert_false(in_bucket("g"));
+    assert_reads("f", "newest");
+    assert_int_equal(conflicts(NULL), 0);
+}
+
+/* Folders change places with all that lies below them, some of it on its way. */
+static void
+two_folders_change_places(void **state)
+{
+    (void)state;
+    make_dir("a");
+    make_dir("b");
+    save("a/x", "ax");
+    save("b/x", "bx");
+    save("a/only", "a");
+    flush();
+    save("b/new", "b");
+    move("a", "b", RENAME_EXCHANGE);
+    flush();
+    assert_bucket("a/x", "bx");
+    assert_bucket("b/x", "ax");
+    assert_bucket("b/only", "a");
+    assert_bucket("a/new", "b");
+    assert_false(in_bucket("a/only"));
+    assert_false(in_bucket("b/new"));
+    assert_int_equal(conflicts(NULL), 0);
+}
+
+/* Log rotation with the writer still at it. */
+static void
+a_log_rotates_under_its_writer(void **state)
+{
+    (void)state;
+    struct volume_file *file = open_at("log", O_CREAT | O_RDWR);
+    write_at(file, "1", 0);
+    flush();
+    for (int i = 0; i < 5; i++) {
+        move("log", "log.1", 0);
+        struct volume_file *next = open_at("log", O_CREAT | O_RDWR);
+        write_at(file, "+", 1);
+        close_file(file);
+        file = next;
+        write_at(file, "1", 0);
+        flush();
+        assert_bucket("log.1", "1+");
+        assert_bucket("log", "1");
+    }
+    close_file(file);
+    flush();
+    assert_int_equal(conflicts(NULL), 0);
+}
+
 static void
 an_empty_foreign_file_moves(void **state)
 {
@@ -252,6 +345,10 @@ main(void)
         BOTH(a_move_keeps_the_inode_number),
         BOTH(a_folder_does_not_move_into_itself),
         BOTH(a_moved_file_whose_object_is_gone_ends),
+        BOTH(a_link_moves_over_a_file_and_back),
+        BOTH(a_file_moved_away_and_back_keeps_its_newest_bytes),
+        BOTH(two_folders_change_places),
+        BOTH(a_log_rotates_under_its_writer),
         BOTH(an_empty_foreign_file_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,6 +36,7 @@ struct hook_store {
     atomic_int waiting[HOOK_OPS]; /* calls that wait */
     atomic_int fail[HOOK_OPS];    /* so many next calls do not reach the store; < 0: all */
     atomic_int count[HOOK_OPS];
+    atomic_int lose[HOOK_OPS]; /* so many next answers get lost: it is done, and nobody knows */
     _Atomic(void (*)(enum hook_op op,
                      const char *key)) after; /* called once, before the answer is passed on */
     bool weak_delete;                         /* as RGW: DELETE and COPY ignore conditions */
@@ -74,6 +75,16 @@ hook_fails(struct hook_store *hook, enum hook_op op, struct err *err)
     if (left > 0)
         atomic_fetch_sub(&hook->fail[op], 1);
     (void)err_set(err, ERR_STORE_AWAY, "the store answers 503");
+    return true;
+}
+
+static inline bool
+hook_loses(struct hook_store *hook, enum hook_op op, struct err *err)
+{
+    if (atomic_load(&hook->lose[op]) == 0)
+        return false;
+    atomic_fetch_sub(&hook->lose[op], 1);
+    (void)err_set(err, ERR_STORE_TIMEOUT, "no answer within the deadline");
     return true;
 }
 
@@ -122,6 +133,10 @@ hook_put(struct store *store, const struct store_put *req, struct store_put_resu
     int rc = store_put(rig.mem, req, res, err);
     if (!ours)
         hook_after(hook, HOOK_PUT, req->key);
+    if (!ours && hook_loses(hook, HOOK_PUT, err)) {
+        res->outcome = STORE_UNKNOWN;
+        return -1;
+    }
     return rc;
 }
 
@@ -139,6 +154,10 @@ hook_del(struct store *store, const struct store_delete *req, enum store_outcome
         blind.if_match = NULL;
     int rc = store_delete(rig.mem, &blind, outcome, err);
     hook_after(hook, HOOK_DELETE, req->key);
+    if (hook_loses(hook, HOOK_DELETE, err)) {
+        *outcome = STORE_UNKNOWN;
+        return -1;
+    }
     return rc;
 }
 
@@ -333,7 +352,9 @@ open_at(const char *path, int flags)
     struct volume_name at = name_at(path);
     if ((flags & O_CREAT) != 0)
         RUN_OK(rig.err,
-               volume_file_create(rig.service, &rig.ctx, &at, 0644, flags, &attr, &file, &rig.err));
+               volume_file_create(rig.service, &rig.ctx,
+                                  &(struct volume_new){ .at = at, .mode = 0644, .flags = flags },
+                                  &attr, &file, &rig.err));
     else
         RUN_OK(rig.err,
                volume_file_open(rig.service, &rig.ctx, node_of(path), flags, &file, &rig.err));

@@ -263,7 +263,8 @@ open_as_soon_as_seen(void *arg)
     struct volume_attr attr;
     while (!atomic_load(&racer->stop)) {
         struct err err = ERR_INIT;
-        if (volume_lookup(rig.service, &ctx, rig.root, "race", 4, &attr, &err) != 0)
+        if (volume_lookup(rig.service, &ctx, &(struct volume_name){ rig.root, "race", 4 }, &attr,
+                          &err) != 0)
             continue;
         if (volume_file_open(rig.service, &ctx, attr.node, O_RDWR | O_TRUNC, &file, &err) != 0) {
             /* Gone again is fine, a name without a file is not. */
