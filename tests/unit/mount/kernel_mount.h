@@ -27,10 +27,10 @@ static bool with_mounter;
 static char *
 in_work(const char *name)
 {
-    static char paths[8][128];
+    static char paths[8][320];
     static unsigned turn;
     char *out = paths[turn++ % 8];
-    (void)snprintf(out, 128, "%s/%s", work, name);
+    (void)snprintf(out, sizeof(paths[0]), "%s/%s", work, name);
     return out;
 }
 
