@@ -73,8 +73,8 @@ restores_late_condition(const struct sync_view *view)
 
 /* A store that ignores one kind of condition has all its writes under the lease: a DELETE that is only checked would
  * otherwise meet the conditional PUT of a gateway without it. */
-static bool
-needs_lease(const struct sync_rules *rules)
+bool
+sync_needs_lease(const struct sync_rules *rules)
 {
     return !rules->put_if_absent || !rules->put_if_match || !rules->delete_if_match;
 }
@@ -86,7 +86,7 @@ decide_write(const struct sync_view *view, enum sync_action action, bool honoure
 {
     out->checked = !honoured;
     out->action = action;
-    if (needs_lease(&view->rules) && !view->rules.lease_held && sync_rule_on(RULE_LEASE_WEAK))
+    if (sync_needs_lease(&view->rules) && !view->rules.lease_held && sync_rule_on(RULE_LEASE_WEAK))
         out->action = SYNC_WAIT;
 }
 

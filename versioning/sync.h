@@ -157,6 +157,8 @@ struct sync_answer {
 
 /* SYNC_WAIT has these causes: no version frozen yet; the owner's own move; no lease where the store ignores conditions; a
  * late attempt whose condition this write would restore (then until that attempt is too old to land). */
+/* Whether every write wants the lease: the store ignores one of the three conditions. */
+bool sync_needs_lease(const struct sync_rules *rules);
 void sync_decide(const struct sync_view *view, struct sync_decision *out);
 /* The attempt row to commit before SYNC_PUT or SYNC_DELETE is sent. `content`: the content row that is sent. */
 void sync_begin(const struct sync_view *view, const struct sync_decision *decision, int64_t content,
