@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/step_impl.h"
 
 /*
  * One key brought to what the tree says: decide, do one step without any lock, commit its effect, decide anew
@@ -12,35 +12,9 @@
  */
 
 #define STEPS_MAX 32u
-#define PARK_PREFIX ".holdfast/park/"
 
-struct step {
-    struct volume_service *service;
-    int64_t volume;
-    const char *key;
-    struct key_view kv;
-    struct sync_decision decision;
-    struct sync_attempt late[SYNC_LATE_PER_KEY];
-    size_t late_count;
-    /* inputs of the next transaction */
-    struct sync_answer answer;
-    struct object_attrs attrs;
-    bool has_attrs;
-    struct sync_effect effect;
-    struct drop_list drop;
-    struct meta *meta; /* of the PUT that begins */
-    bool done;         /* nothing left for now */
-    int64_t lost_node; /* whose bytes cannot be fetched any more */
-    int64_t cleaned,
-        cleaned_node; /* the content row that the last transaction made CLEAN, 0: none */
-    char error[160];
-    char sha256[SHA256_HEX], md5[MD5_HEX];
-    char park_key[LIMIT_KEY + 1];
-    char park_etag[LIMIT_ETAG];
-};
-
-static int
-decide_tx(struct index_tx *tx, void *arg, struct err *err)
+int
+step_decide_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct step *step = arg;
     if (view_build(step->service, tx, step->volume, step->key, &step->kv, err) != 0)
@@ -71,7 +45,7 @@ static int
 finish_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct step *step = arg;
-    if (decide_tx(tx, step, err) != 0)
+    if (step_decide_tx(tx, step, err) != 0)
         return -1;
     step->done = idle_for_now(step);
     if (!step->done || !step->kv.has_intent)
@@ -86,7 +60,12 @@ postpone_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_intent row;
     if (index_intent_get(tx, step->key, &row, err) != 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
+    const struct sync_rules *rules = &step->kv.view.rules;
     row.not_before_ns = clock_wall_ns() + NS_PER_S / 4;
+    row.last_error[0] = '\0';
+    if (sync_needs_lease(rules) && !rules->lease_held)
+        text_set(row.last_error,
+                 "waits for the volume's writer lease, which another gateway held last");
     return index_intent_put(tx, &row, err);
 }
 
@@ -153,7 +132,7 @@ effect_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct step *step = arg;
     enum sync_action planned = step->decision.action;
-    if (decide_tx(tx, step, err) != 0 || step->decision.action != planned)
+    if (step_decide_tx(tx, step, err) != 0 || step->decision.action != planned)
         return step->decision.action != planned ? 0 : -1;
     return apply(step, tx, &step->decision.effect, NULL, err);
 }
@@ -169,13 +148,11 @@ commit_with(struct step *step, enum index_durability durability, index_fn *fn, s
     return rc;
 }
 
-static int
-commit_step(struct step *step, index_fn *fn, struct err *err)
+int
+step_commit(struct step *step, index_fn *fn, struct err *err)
 {
     return commit_with(step, INDEX_NORMAL, fn, err);
 }
-
-static int give_up_for_now(struct step *step, const struct err *why, struct err *err);
 
 /* A loser's bytes may be the only ones of their version: they are on the disk before the name shows anything else. */
 static int
@@ -188,7 +165,7 @@ commit_loser(struct step *step, index_fn *fn, struct err *err)
         int rc = file == NULL ? 0 : cache_file_sync(file, &local);
         cache_put(file);
         if (rc != 0)
-            return give_up_for_now(step, &local, err);
+            return step_give_up(step, &local, err);
     }
     return commit_with(step, INDEX_FULL, fn, err);
 }
@@ -250,13 +227,13 @@ backoff_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_intent_put(tx, &row, err);
 }
 
-static int
-give_up_for_now(struct step *step, const struct err *why, struct err *err)
+int
+step_give_up(struct step *step, const struct err *why, struct err *err)
 {
     (void)snprintf(step->error, sizeof(step->error), "%.*s", (int)sizeof(step->error) - 1,
                    why->msg);
     step->done = true;
-    return commit_step(step, backoff_tx, err);
+    return step_commit(step, backoff_tx, err);
 }
 
 static int
@@ -264,7 +241,7 @@ do_look(struct step *step, struct err *err)
 {
     struct err why = ERR_INIT;
     if (look(step, &why) != 0)
-        return give_up_for_now(step, &why, err);
+        return step_give_up(step, &why, err);
     return commit_loser(step, judge_tx, err);
 }
 
@@ -276,7 +253,7 @@ begin_tx(struct index_tx *tx, void *arg, struct err *err)
     struct step *step = arg;
     struct sync_decision planned = step->decision;
     struct index_intent row;
-    if (decide_tx(tx, step, err) != 0)
+    if (step_decide_tx(tx, step, err) != 0)
         return -1;
     if (step->decision.action != planned.action ||
         strcmp(step->decision.cond_etag, planned.cond_etag) != 0)
@@ -333,7 +310,7 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
     log_debug(sync, "put key=%s size=%llu outcome=%d%s%s", step->key,
               (unsigned long long)content->size, (int)step->answer.result,
               rc == 0 ? "" : " why=", rc == 0 ? "" : why.msg);
-    return commit_step(step, judge_tx, err);
+    return step_commit(step, judge_tx, err);
 }
 
 /* Where the store ignores the condition: look first, and send only while the lease holds. */
@@ -344,7 +321,7 @@ check_first(struct step *step, bool *go, struct err *err)
     const struct sync_decision *decision = &step->decision;
     *go = false;
     if (look(step, &why) != 0)
-        return give_up_for_now(step, &why, err);
+        return step_give_up(step, &why, err);
     const struct observed *seen = &step->answer.seen;
     bool as_wanted = decision->cond_absent
                          ? !seen->present
@@ -353,7 +330,7 @@ check_first(struct step *step, bool *go, struct err *err)
         *go = true;
         return 0;
     }
-    return commit_step(step, judge_tx, err);
+    return step_commit(step, judge_tx, err);
 }
 
 /* What is about to be replaced or deleted is kept first (docs/mechanisms.md section 5). There is no history yet, so nothing
@@ -389,7 +366,7 @@ do_put(struct step *step, struct err *err)
         if (rc != 0) {
             /* The attempt stands in the index but was never sent. */
             answer_from(step, -1, STORE_NOT_DONE, "", &local);
-            rc = commit_step(step, judge_tx, err);
+            rc = step_commit(step, judge_tx, err);
             step->done = true;
             meta_release(&meta);
             return rc;
@@ -434,246 +411,7 @@ do_delete(struct step *step, struct err *err)
     answer_from(step, rc, rc == 0 ? STORE_DONE : outcome, "", &local);
     service_store_seen(step->service, rc == 0 || outcome == STORE_REFUSED ? NULL : &local);
     log_debug(sync, "delete key=%s outcome=%d", step->key, (int)step->answer.result);
-    return commit_step(step, judge_tx, err);
-}
-
-/* ---- preparing bytes ---- */
-
-static int
-hash_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct step *step = arg;
-    struct index_content row;
-    if (index_content_get(tx, step->kv.content.id, &row, err) != 0)
-        return err->code == ERR_NOT_FOUND ? 0 : -1;
-    if (row.state != step->kv.content.state || strcmp(row.version, step->kv.content.version) != 0)
-        return 0; /* written again meanwhile */
-    text_set(row.sha256, step->sha256);
-    text_set(row.md5, step->md5);
-    return index_content_update(tx, &row, err);
-}
-
-static int
-do_hash(struct step *step, struct err *err)
-{
-    uint8_t sha[SHA256_SIZE], md[MD5_SIZE];
-    struct err local = ERR_INIT;
-    struct cache_file *file = cache_get(step->service->cache, step->kv.content.id, &local);
-    if (file == NULL || cache_file_hash(file, step->kv.content.size, sha, md, &local) != 0) {
-        cache_put(file);
-        return give_up_for_now(step, &local, err);
-    }
-    cache_put(file);
-    hex_encode(sha, sizeof(sha), step->sha256);
-    hex_encode(md, sizeof(md), step->md5);
-    return commit_step(step, hash_tx, err);
-}
-
-static int
-fetch_node(struct step *step, int64_t node, struct err *why)
-{
-    struct volume_service *service = step->service;
-    struct volume_ctx ctx = { .actor = "sync" };
-    struct volume_attr attr;
-    if (volume_getattr(service, &ctx, node, &attr, why) != 0)
-        return -1;
-    if (attr.kind != INDEX_FILE)
-        return 0;
-    struct inode *inode = inode_ref(&service->inodes, node, false, why);
-    if (inode == NULL)
-        return -1;
-    ctx.deadline_ns = clock_mono_ns() + 30 * NS_PER_S + (int64_t)(attr.size >> 20) * NS_PER_S;
-    pthread_mutex_lock(&inode->lock);
-    int rc = 0;
-    /* In spans, so that a huge file does not need one long request. */
-    for (uint64_t off = 0; rc == 0 && (off < attr.size || off == 0); off += 16u << 20)
-        rc = content_need_locked(service, &ctx, inode, off, 16u << 20, why);
-    pthread_mutex_unlock(&inode->lock);
-    inode_unref(&service->inodes, inode, false);
-    return rc;
-}
-
-/* A moved file whose bytes were never here, and whose object somebody else has removed or replaced since: the bytes are
- * nowhere, and the name follows them. A foreign object at the old place stays there (docs/mechanisms.md section 7). */
-static int
-vanish_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct step *step = arg;
-    struct index_node node;
-    struct index_content row;
-    struct index_key key;
-    struct err missing = ERR_INIT;
-    if (decide_tx(tx, step, err) != 0)
-        return -1;
-    const struct sync_want *want = &step->kv.view.want;
-    if (!want->present || want->node != step->lost_node || want->dirty || want->writing ||
-        want->bytes_local || want->at_this_key)
-        return 0;
-    if (index_node_get(tx, step->lost_node, &node, err) != 0)
-        return -1;
-    if (node.content != 0 && index_content_get(tx, node.content, &row, err) != 0)
-        return -1;
-    if (node.content != 0 && row.state != CONTENT_CLEAN)
-        return 0;
-    if (index_key_get(tx, node.key, &key, &missing) == 0 && key.owner == node.id)
-        return 0;
-    log_warn(sync, "a moved file was removed or replaced by others before its object moved key=%s",
-             step->key);
-    event_emit(step->service, VOLUME_EVENT_REMOVED, &node, 0);
-    return node_unname(step->service, tx, &node, false, &step->drop, err);
-}
-
-static int
-do_fetch(struct step *step, int64_t node, struct err *err)
-{
-    struct err why = ERR_INIT;
-    if (fetch_node(step, node, &why) == 0)
-        return 0;
-    step->lost_node = node;
-    if ((why.code == ERR_IO || why.code == ERR_NOT_FOUND) && commit_step(step, vanish_tx, err) != 0)
-        return -1;
-    return give_up_for_now(step, &why, err);
-}
-
-/* A moved or re-attributed node whose bytes are those of its synced version: they are frozen as a new version, so that the
- * usual way sends them. */
-static int
-prepare_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct step *step = arg;
-    if (decide_tx(tx, step, err) != 0)
-        return -1;
-    struct key_view *kv = &step->kv;
-    /* Nothing staged to send: a symlink or marker that has to be written again counts too. */
-    if (!kv->prepare && (step->decision.action != SYNC_PUT || kv->content.id != 0))
-        return 0;
-    if (kv->node.kind != INDEX_FILE) {
-        if (node_stage_inline(tx, &kv->node, err) != 0)
-            return -1;
-        return index_node_update(tx, &kv->node, err);
-    }
-    if (kv->content.id == 0 || (kv->content.flags & CONTENT_COMPLETE) == 0)
-        return 0;
-    struct index_content row = kv->content;
-    row.state = CONTENT_FROZEN;
-    row.flags |= CONTENT_ACKED;
-    text_set(row.base_version, kv->node.version);
-    text_set(row.base_etag, kv->node.etag);
-    (void)snprintf(row.actor, sizeof(row.actor), "sync");
-    if (ulid_new(row.version, err) != 0)
-        return -1;
-    cache_pin(step->service->cache, row.id);
-    return index_content_update(tx, &row, err);
-}
-
-/* Open programs hold the same content file: their idea of its state follows. */
-static void
-refresh_inode(struct volume_service *service, int64_t node, int64_t content,
-              enum content_state state)
-{
-    struct inode *inode = inode_find(&service->inodes, node);
-    if (inode == NULL)
-        return;
-    pthread_mutex_lock(&inode->lock);
-    if (inode->content == content && inode->state != CONTENT_LIVE)
-        inode->state = state;
-    pthread_mutex_unlock(&inode->lock);
-    inode_unref(&service->inodes, inode, false);
-}
-
-static int
-do_prepare(struct step *step, struct err *err)
-{
-    const struct key_view *kv = &step->kv;
-    if (kv->node.kind == INDEX_FILE && !kv->view.want.bytes_local) {
-        if (do_fetch(step, kv->node.id, err) != 0 || step->done)
-            return step->done ? 0 : -1;
-    }
-    if (commit_step(step, prepare_tx, err) != 0)
-        return -1;
-    if (step->kv.content.id != 0)
-        refresh_inode(step->service, step->kv.node.id, step->kv.content.id, CONTENT_FROZEN);
-    return 0;
-}
-
-/* ---- parking an owner in the way ---- */
-
-static int
-park_read_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct step *step = arg;
-    if (decide_tx(tx, step, err) != 0)
-        return -1;
-    if (step->decision.action != SYNC_PARK)
-        return 0;
-    struct index_node owner;
-    char id[ULID_SIZE];
-    if (index_node_get(tx, step->decision.node, &owner, err) != 0 || ulid_new(id, err) != 0)
-        return -1;
-    (void)snprintf(step->park_key, sizeof(step->park_key), PARK_PREFIX "%s/%s",
-                   step->kv.volume.name, id);
-    return 0;
-}
-
-static int
-park_done_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct step *step = arg;
-    struct index_node owner;
-    struct index_key row;
-    if (decide_tx(tx, step, err) != 0)
-        return -1;
-    if (step->decision.action != SYNC_PARK ||
-        index_node_get(tx, step->decision.node, &owner, err) != 0 ||
-        strcmp(owner.key, step->key) != 0)
-        return 0;
-    if (index_key_get(tx, step->key, &row, err) != 0)
-        return -1;
-    struct index_key parked = row;
-    text_set(parked.key, step->park_key);
-    text_set(parked.etag, step->park_etag);
-    parked.owner = owner.id;
-    parked.discard = false;
-    row.owner = 0;
-    row.discard = true;
-    text_set(owner.key, step->park_key);
-    text_set(owner.etag, step->park_etag);
-    if (index_key_put(tx, &parked, err) != 0 || index_key_put(tx, &row, err) != 0 ||
-        index_node_update(tx, &owner, err) != 0)
-        return -1;
-    struct index_content bytes;
-    char home[LIMIT_KEY + 1];
-    /* What is still to be fetched lies under another ETag now. */
-    if (owner.content != 0) {
-        if (index_content_get(tx, owner.content, &bytes, err) != 0)
-            return -1;
-        text_set(bytes.etag, step->park_etag);
-        if (bytes.state == CONTENT_CLEAN && index_content_update(tx, &bytes, err) != 0)
-            return -1;
-    }
-    if (key_of_node(tx, &owner, home, err) != 0)
-        return -1;
-    return key_want_since(tx, step->volume, home, step->kv.intent.since_ns, err);
-}
-
-static int
-do_park(struct step *step, struct err *err)
-{
-    struct store_copy copy = { .from = step->key,
-                               .from_if_match = step->kv.view.have.etag,
-                               .to = step->park_key };
-    struct store_put_result result = { .outcome = STORE_NOT_DONE };
-    struct err why = ERR_INIT;
-    if (index_read(step->service->index, park_read_tx, step, err) != 0)
-        return -1;
-    if (step->decision.action != SYNC_PARK)
-        return 0;
-    if (store_copy(step->service->store, &copy, &result, &why) != 0) {
-        service_store_seen(step->service, &why);
-        return give_up_for_now(step, &why, err);
-    }
-    text_set(step->park_etag, result.etag);
-    return commit_step(step, park_done_tx, err);
+    return step_commit(step, judge_tx, err);
 }
 
 /* ---- one step ---- */
@@ -685,8 +423,8 @@ do_conflict(struct step *step, struct err *err)
     bool needs_bytes = (step->decision.effect.bits & SYNC_KEEP_LOSER) != 0 && !want->bytes_local;
     if (needs_bytes) {
         struct err why = ERR_INIT;
-        if (fetch_node(step, want->node, &why) != 0 && err_retryable(why.code))
-            return give_up_for_now(step, &why, err);
+        if (step_bytes_bring(step, want->node, &why) != 0 && err_retryable(why.code))
+            return step_give_up(step, &why, err);
     }
     return commit_loser(step, effect_tx, err);
 }
@@ -695,7 +433,7 @@ static int
 wait_a_bit(struct step *step, index_fn *fn, struct err *err)
 {
     step->done = true;
-    return commit_step(step, fn, err);
+    return step_commit(step, fn, err);
 }
 
 static int
@@ -705,23 +443,23 @@ take_step(struct step *step, struct err *err)
                  step->decision.action == SYNC_IDLE;
     bool unstaged = step->decision.action == SYNC_PUT && step->kv.content.id == 0;
     if ((step->kv.prepare && sends) || unstaged)
-        return do_prepare(step, err);
+        return step_bytes_prepare(step, err);
     switch (step->decision.action) {
     case SYNC_IDLE:
-        return commit_step(step, finish_tx, err);
+        return step_commit(step, finish_tx, err);
     case SYNC_WAIT:
-        return idle_for_now(step) ? commit_step(step, finish_tx, err)
+        return idle_for_now(step) ? step_commit(step, finish_tx, err)
                                   : wait_a_bit(step, postpone_tx, err);
     case SYNC_LOOK:
         return do_look(step, err);
     case SYNC_HASH:
-        return do_hash(step, err);
+        return step_bytes_hash(step, err);
     case SYNC_FETCH:
-        return do_fetch(step, step->decision.node, err);
+        return step_bytes_fetch(step, step->decision.node, err);
     case SYNC_EVACUATE:
         return wait_a_bit(step, evacuate_tx, err);
     case SYNC_PARK:
-        return do_park(step, err);
+        return step_bytes_park(step, err);
     case SYNC_PUT:
         return do_put(step, err);
     case SYNC_DELETE:
@@ -740,7 +478,7 @@ after_step(struct step *step)
     /* Exactly what was sent: the node may have newer bytes by now. */
     if (step->cleaned != 0) {
         cache_unpin(service->cache, step->cleaned);
-        refresh_inode(service, step->cleaned_node, step->cleaned, CONTENT_CLEAN);
+        step_bytes_settled(service, step->cleaned_node, step->cleaned, CONTENT_CLEAN);
     }
     step->cleaned = 0;
     step->effect.bits = 0;
@@ -759,10 +497,12 @@ step_key(struct volume_service *service, int64_t volume, const char *key)
     step->key = key;
     for (unsigned i = 0; i < STEPS_MAX && !step->done && !atomic_load(&service->stopping); i++) {
         step->late_count = sync_late_of(service, key, step->late);
-        if (index_read(service->index, decide_tx, step, &err) != 0 || take_step(step, &err) != 0) {
+        if (index_read(service->index, step_decide_tx, step, &err) != 0 ||
+            take_step(step, &err) != 0) {
             log_warn(sync, "cannot sync key=%s why=%s", key, err.msg);
             struct err ignored = ERR_INIT;
-            (void)give_up_for_now(step, &err, &ignored);
+            if (step_give_up(step, &err, &ignored) != 0)
+                log_debug(sync, "nor can that be noted key=%s why=%s", key, ignored.msg);
             break;
         }
         after_step(step);

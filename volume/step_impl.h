@@ -1,0 +1,50 @@
+#ifndef VOLUME_STEP_IMPL_H
+#define VOLUME_STEP_IMPL_H
+
+#include "volume/service_impl.h"
+
+/* What step.c and step_bytes.c share: the work on one key, with one worker at a time. */
+
+struct step {
+    struct volume_service *service;
+    int64_t volume;
+    const char *key;
+    struct key_view kv;
+    struct sync_decision decision;
+    struct sync_attempt late[SYNC_LATE_PER_KEY];
+    size_t late_count;
+    /* inputs of the next transaction */
+    struct sync_answer answer;
+    struct object_attrs attrs;
+    bool has_attrs;
+    struct sync_effect effect;
+    struct drop_list drop;
+    struct meta *meta; /* of the PUT that begins */
+    bool done;         /* nothing left for now */
+    int64_t lost_node; /* whose bytes cannot be fetched any more */
+    /* the content row that the last transaction made CLEAN, 0: none */
+    int64_t cleaned, cleaned_node;
+    char error[160];
+    char sha256[SHA256_HEX], md5[MD5_HEX];
+    char park_key[LIMIT_KEY + 1];
+    char park_etag[LIMIT_ETAG];
+};
+
+/* step.c: index functions and their commit; the argument is a struct step. */
+int step_decide_tx(struct index_tx *tx, void *arg, struct err *err) MUST_CHECK;
+int step_commit(struct step *step, index_fn *fn, struct err *err) MUST_CHECK;
+/* The store or the disk does not do it now: the key backs off, with the reason in its row. */
+int step_give_up(struct step *step, const struct err *why, struct err *err) MUST_CHECK;
+
+/* step_bytes.c: each does one action of sync_decide(). */
+int step_bytes_hash(struct step *step, struct err *err) MUST_CHECK;
+int step_bytes_fetch(struct step *step, int64_t node, struct err *err) MUST_CHECK;
+int step_bytes_prepare(struct step *step, struct err *err) MUST_CHECK;
+int step_bytes_park(struct step *step, struct err *err) MUST_CHECK;
+/* All bytes of a node into the cache; does not give up by itself. */
+int step_bytes_bring(struct step *step, int64_t node, struct err *why) MUST_CHECK;
+/* Open programs hold the same content file: their idea of its state follows. */
+void step_bytes_settled(struct volume_service *service, int64_t node, int64_t content,
+                        enum content_state state);
+
+#endif
