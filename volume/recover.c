@@ -285,10 +285,9 @@ judge_row(struct recovery *call, struct err *err)
             log_error(volume, "staged content %lld of node %lld has no file: %s",
                       (long long)row->id, (long long)row->node, local.msg);
         call->what = row->state == CONTENT_CLEAN ? CONTENT_DROP : CONTENT_TORN;
-    } else if (row->state == CONTENT_CLEAN && (uint64_t)call->st.st_size != row->size) {
-        call->what = CONTENT_DROP; /* killed before its map was made */
-    } else if (call->what == CONTENT_VERIFY && !verifies(call, file)) {
-        call->what = CONTENT_DROP;
+    } else if ((row->state == CONTENT_CLEAN && (uint64_t)call->st.st_size != row->size) ||
+               (call->what == CONTENT_VERIFY && !verifies(call, file))) {
+        call->what = CONTENT_DROP; /* by its size: killed before its map was made */
     } else if (call->what == CONTENT_FREEZE && (row->flags & CONTENT_DURABLE) != 0) {
         /* What was written after the last fsync becomes part of what the row promises. */
         if (cache_file_sync(file, err) != 0) {

@@ -177,7 +177,7 @@ read_path(struct index_tx *tx, void *arg, struct err *err)
     return index_node_path(tx, call->node, call->out, call->size, err);
 }
 
-int
+int /* NOLINTNEXTLINE(readability-non-const-parameter): filled through path_call */
 volume_path(struct volume_service *service, int64_t node, char *out, size_t size, struct err *err)
 {
     struct path_call call = { .node = node, .out = out, .size = size };
