@@ -282,6 +282,18 @@ clean_up(struct probe *probe)
     (void)delete_key(probe, probe->race, NULL);
 }
 
+/* Whoever reads the message knows the store, not the scratch key: "'key': why" becomes "store 'url': why". */
+static int
+name_store(const struct probe *probe, struct err *err)
+{
+    char prefix[PROBE_KEY_SIZE + 8];
+    (void)snprintf(prefix, sizeof(prefix), "'%s': ", probe->key);
+    size_t len = strlen(prefix);
+    if (strncmp(err->msg, prefix, len) == 0)
+        memmove(err->msg, err->msg + len, strlen(err->msg + len) + 1);
+    return err_wrap(err, "store '%s'", probe->self->store.url);
+}
+
 /* The first write must work at all: with the condition, or without where conditions are refused (501). */
 static int
 create(struct probe *probe, struct err *err)
@@ -293,7 +305,7 @@ create(struct probe *probe, struct err *err)
     if (good(probe->seen.create))
         return 0;
     if (http_store_put(&probe->self->store, &plain, &res, err) < 0)
-        return err_wrap(err, "probe");
+        return name_store(probe, err);
     memcpy(probe->etag, res.etag, sizeof(res.etag));
     return 0;
 }

@@ -24,6 +24,7 @@ bad() { # CASE STATUS SECONDS WORDS COMMAND...
     [[ $status =~ ^$wanted$ ]] || fail "$name: status $status, wanted $wanted: $(head -c 600 "$WORK/err")"
     [ "$lines" = 1 ] || fail "$name: $lines lines: $(head -c 600 "$WORK/err")"
     grep -qiE -- "$words" "$WORK/line" || fail "$name: the message does not say '$words'"
+    ! grep -qF .holdfast/probe "$WORK/line" || fail "$name: the message names a key that the user has never heard of"
     [ "${seconds%.*}" -lt "$limit" ] || fail "$name: took $seconds s, allowed are $limit"
     ! grep -qF -e "$SECRET" "$WORK/err" "$WORK/out" || fail "$name: the secret key is in a message"
 }
