@@ -114,6 +114,41 @@ mark_complete(struct index_tx *tx, void *arg, struct err *err)
     return index_content_update(tx, &row, err);
 }
 
+struct attempt_call {
+    const char *key;
+    bool open;
+};
+
+static int
+attempt_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct attempt_call *call = arg;
+    struct index_intent intent;
+    struct err missing = ERR_INIT;
+    (void)err;
+    call->open = index_intent_get(tx, call->key, &intent, &missing) == 0 &&
+                 intent.attempt.op != SYNC_OP_NONE;
+    return 0;
+}
+
+/* Our own request may have replaced the object, and the engine is about to find out (after a crash above all): waits a
+ * moment. False when no request is open. */
+static bool
+await_attempt(struct volume_service *service, struct inode *inode, const struct fetch_job *job)
+{
+    struct attempt_call call = { .key = job->key };
+    struct err ignored = ERR_INIT;
+    uint64_t seen = sync_progress(service);
+    int64_t until = clock_mono_ns() + NS_PER_S / 5;
+    if (index_read(service->index, attempt_tx, &call, &ignored) != 0 || !call.open)
+        return false;
+    pthread_mutex_unlock(&inode->lock);
+    sync_kick(service);
+    (void)sync_wait(service, seen, until < job->deadline_ns ? until : job->deadline_ns);
+    pthread_mutex_lock(&inode->lock);
+    return true;
+}
+
 /* The object is not what the row says: look again, and say whether another try makes sense. */
 static int
 reresolve(struct volume_service *service, struct inode *inode, const struct fetch_job *job,
@@ -134,16 +169,20 @@ reresolve(struct volume_service *service, struct inode *inode, const struct fetc
         *err = local;
         return -1;
     }
-    if (call.has_content && call.content.id == inode->content)
+    if (call.has_content && call.content.id == inode->content) {
+        if (strcmp(call.content.etag, job->etag) != 0 || await_attempt(service, inode, job))
+            return 0;
         return err_set(err, ERR_IO,
                        "the object was replaced in the bucket while the file was open, and its old "
                        "bytes are not here");
+    }
     cache_put(inode->file);
     inode->file = NULL;
     inode->content = 0;
     return 0;
 }
 
+/* 1: the node has other bytes by now than the entry holds; one file never gets bytes of two versions (INV-1). */
 static int
 job_fill(struct volume_service *service, struct inode *inode, const struct volume_ctx *ctx,
          struct fetch_job *job, struct err *err)
@@ -152,6 +191,14 @@ job_fill(struct volume_service *service, struct inode *inode, const struct volum
     uint64_t off, len;
     if (index_read(service->index, read_rows, &call, err) != 0)
         return -1;
+    if (call.content.id != inode->content && (call.node.flags & INDEX_NODE_ORPHAN) != 0)
+        return err_set(err, ERR_IO, "the file was replaced, and its old bytes are not here");
+    if (call.content.id != inode->content) {
+        cache_put(inode->file);
+        inode->file = NULL;
+        inode->content = 0;
+        return 1;
+    }
     job->size = call.content.size;
     if (job->len < FETCH_SPAN)
         job->len = FETCH_SPAN;
@@ -177,6 +224,18 @@ wait_fetch(struct inode *inode, int64_t deadline_ns, struct err *err)
     return 0;
 }
 
+/* A crash may have come between the last block and its row; an empty file never had a block to fetch. */
+static int
+note_complete(struct volume_service *service, struct inode *inode, struct err *err)
+{
+    if ((inode->content_flags & CONTENT_COMPLETE) != 0 || !cache_complete(inode->file))
+        return 0;
+    if (index_write(service->index, INDEX_NORMAL, mark_complete, inode, err) != 0)
+        return -1;
+    inode->content_flags |= CONTENT_COMPLETE;
+    return 0;
+}
+
 /* 1: the object is another one by now. */
 static int
 fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct inode *inode,
@@ -184,15 +243,15 @@ fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct 
 {
     struct fetch_job job = { .off = off, .len = len };
     struct err local = ERR_INIT;
-    if (job_fill(service, inode, ctx, &job, err) != 0)
-        return -1;
+    int filled = job_fill(service, inode, ctx, &job, err);
+    if (filled != 0)
+        return filled;
     inode->fetching = true;
     pthread_mutex_unlock(&inode->lock);
     int rc = fetch_range(service, &job, &local);
     pthread_mutex_lock(&inode->lock);
     inode->fetching = false;
     pthread_cond_broadcast(&inode->fetched);
-    bool complete = rc == 0 && cache_complete(job.file);
     cache_put(job.file);
     inode->failed_ns = rc == 0 ? 0 : clock_mono_ns();
     if (rc != 0) {
@@ -201,11 +260,8 @@ fetch_once(struct volume_service *service, const struct volume_ctx *ctx, struct 
             return reresolve(service, inode, &job, err) == 0 ? 1 : -1;
         return -1;
     }
-    if (complete) {
-        inode->content_flags |= CONTENT_COMPLETE;
-        return index_write(service->index, INDEX_NORMAL, mark_complete, inode, err);
-    }
-    return 0;
+    /* Of what the entry holds now, which may be another file than was fetched into. */
+    return inode->file == NULL ? 0 : note_complete(service, inode, err);
 }
 
 /* The kernel asks page by page again when its read-ahead failed: the second answer is the first one, not another full
@@ -221,18 +277,6 @@ failed_just_now(const struct inode *inode, struct err *err)
         return false; /* looked at again already */
     *err = inode->fetch_err;
     return true;
-}
-
-/* A crash may have come between the last block and its row; an empty file never had a block to fetch. */
-static int
-note_complete(struct volume_service *service, struct inode *inode, struct err *err)
-{
-    if ((inode->content_flags & CONTENT_COMPLETE) != 0 || !cache_complete(inode->file))
-        return 0;
-    if (index_write(service->index, INDEX_NORMAL, mark_complete, inode, err) != 0)
-        return -1;
-    inode->content_flags |= CONTENT_COMPLETE;
-    return 0;
 }
 
 int

@@ -116,6 +116,8 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
         text_set(step->kv.intent.last_error, step->error);
     if (apply(step, tx, &step->effect, step->has_attrs ? &step->attrs : NULL, err) != 0)
         return -1;
+    /* The row says when to come back; to go on here would hammer a store in trouble. */
+    step->done |= (step->effect.bits & SYNC_BACK_OFF) != 0;
     if ((step->effect.bits & SYNC_LOOK_AGAIN) != 0 && sent.op != SYNC_OP_NONE)
         sync_late_add(step->service, step->key, &sent);
     if (step->error[0] == '\0')
@@ -507,6 +509,9 @@ step_key(struct volume_service *service, int64_t volume, const char *key)
         }
         after_step(step);
     }
+    /* Step after step and no end: others first, and no worker turns on one key for ever. */
+    if (!step->done && step_commit(step, postpone_tx, &err) != 0)
+        log_debug(sync, "cannot postpone key=%s why=%s", key, err.msg);
     after_step(step);
     free(step);
 }

@@ -16,6 +16,8 @@ a_barrier_with_the_store_away_names_what_waits(void **state)
     assert_int_equal(barrier.pending, 1);
     assert_string_equal(barrier.first_key, "v/f");
     assert_non_null(strstr(barrier.first_error, "503"));
+    /* S14: a store in trouble is not hammered. */
+    assert_in_range(atomic_load(&rig.hook->count[HOOK_PUT]), 2, 12);
     atomic_store(&rig.hook->fail[HOOK_PUT], 0);
     flush();
     assert_bucket("f", "bytes");

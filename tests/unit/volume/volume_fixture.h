@@ -486,7 +486,7 @@ static inline void
 flush(void)
 {
     struct volume_barrier barrier;
-    RUN_OK(rig.err, flush_within(10 * NS_PER_S, &barrier));
+    RUN_OK(rig.err, flush_within(60 * NS_PER_S, &barrier));
 }
 
 static inline void
@@ -504,7 +504,7 @@ release(enum hook_op op)
 static inline void
 wait_for_waiting(enum hook_op op)
 {
-    for (int i = 0; i < 5000 && atomic_load(&rig.hook->waiting[op]) == 0; i++)
+    for (int i = 0; i < 60000 && atomic_load(&rig.hook->waiting[op]) == 0; i++)
         clock_sleep_ns(NS_PER_MS);
     assert_int_not_equal(atomic_load(&rig.hook->waiting[op]), 0);
 }
