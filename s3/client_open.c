@@ -84,7 +84,7 @@ static int
 choose_region(struct client *client, const struct url *url, struct err *err)
 {
     const char *region = url_param(url, "region");
-    bool from_env = !client->provider || strcmp(client->provider->name, "aws") == 0 ||
+    bool from_env = strcmp(client->provider->name, "aws") == 0 ||
                     strcmp(client->provider->name, "generic") == 0;
     if (!region && from_env)
         region = secure_getenv("AWS_REGION");

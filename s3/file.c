@@ -203,11 +203,22 @@ plain_is_free(const struct file_store *fs, int dir, const char *plain, struct er
                    fs->dir);
 }
 
+/* A staged object on its way to its name. */
+struct placing {
+    const struct store_put *req;
+    struct file_stage *stage;
+    struct file_path path;
+    int dir; /* where it was put, to be synced */
+    struct store_put_result *res;
+};
+
 /* The directory and the name for the staged file. 0, 1 when directories are missing and !make, -1 error. */
 static int
-choose_place(struct file_store *fs, const struct file_path *path, const struct file_found *found,
-             bool make, int *dir, const char **name, struct err *err)
+choose_place(struct placing *placing, const struct file_found *found, bool make, const char **name,
+             struct err *err)
 {
+    struct file_store *fs = placing->stage->fs;
+    const struct file_path *path = &placing->path;
     char odd[FILE_LAST_MAX];
     scope_fd int top = -1;
     char *slash;
@@ -221,25 +232,16 @@ choose_place(struct file_store *fs, const struct file_path *path, const struct f
         return -1;
     if (plain) {
         *name = path->plain;
-        *dir = steal_fd(&top);
+        placing->dir = steal_fd(&top);
         return 0;
     }
-    snprintf(odd, sizeof(odd), "%s", path->odd);
+    (void)snprintf(odd, sizeof(odd), "%s", path->odd);
     slash = strrchr(odd, '/');
     *name = slash ? path->odd + (slash - odd) + 1 : path->odd;
     if (slash)
         *slash = '\0';
-    return file_tree_walk_durable(fs, top, slash ? odd : "", make, dir, err);
+    return file_tree_walk_durable(fs, top, slash ? odd : "", make, &placing->dir, err);
 }
-
-/* A staged object on its way to its name. */
-struct placing {
-    const struct store_put *req;
-    struct file_stage *stage;
-    struct file_path path;
-    int dir; /* where it was put, to be synced */
-    struct store_put_result *res;
-};
 
 /* With the locks held: judges, finds the place, renames. 0, 1 when the tree must be changed first (!make), -1 error. */
 static int
@@ -257,7 +259,7 @@ place_locked(struct placing *placing, bool make, struct err *err)
             placing->res->outcome = STORE_REFUSED;
         return -1;
     }
-    rc = choose_place(fs, &placing->path, &found, make, &placing->dir, &name, err);
+    rc = choose_place(placing, &found, make, &name, err);
     if (rc != 0)
         return rc;
     if (sys->renameat2(fs->tmp, placing->stage->name, placing->dir, name, 0) < 0) {
@@ -439,8 +441,8 @@ prune(struct file_store *fs, const struct file_path *path)
     char dirs[FILE_PATH_MAX + FILE_LAST_MAX];
 
     if (slash) {
-        snprintf(dirs, sizeof(dirs), "%s%s%.*s", path->dir, path->dir[0] ? "/" : "",
-                 (int)(slash - path->odd), path->odd);
+        (void)snprintf(dirs, sizeof(dirs), "%s%s%.*s", path->dir, path->dir[0] ? "/" : "",
+                       (int)(slash - path->odd), path->odd);
         file_tree_prune(fs->root, dirs);
     }
     file_tree_prune(fs->root, path->dir);

@@ -180,7 +180,7 @@ add_name(struct level *level, const struct source *source, const char *name, str
 {
     char path[sizeof(source->path) + LIMIT_NAME + 2];
 
-    snprintf(path, sizeof(path), "%s%s%s", source->path, source->path[0] ? "/" : "", name);
+    (void)snprintf(path, sizeof(path), "%s%s%s", source->path, source->path[0] ? "/" : "", name);
     item.sort = strdup(item.sort);
     item.path = strdup(path);
     if (item.sort && item.path && add_item(level, &item, err) == 0)
@@ -435,7 +435,8 @@ enter(struct lister *lister, const struct level *level, const struct item *item,
     if (len + strlen(item->path) + 2 > sizeof(lister->path))
         return err_set(err, ERR_NAME_TOO_LONG, "directories in '%s' are nested too deeply",
                        lister->fs->dir);
-    snprintf(lister->path + len, sizeof(lister->path) - len, "%s%s", len ? "/" : "", item->path);
+    (void)snprintf(lister->path + len, sizeof(lister->path) - len, "%s%s", len ? "/" : "",
+                   item->path);
     if (lister->req->delimiter && !lister->probing)
         lister->probing = lister->depth;
     return push_level(lister, err);
@@ -464,7 +465,8 @@ step(struct lister *lister, struct err *err)
         return 0;
     }
     item = &level->items[level->next++];
-    snprintf(lister->key + level->key_len, sizeof(lister->key) - level->key_len, "%s", item->sort);
+    (void)snprintf(lister->key + level->key_len, sizeof(lister->key) - level->key_len, "%s",
+                   item->sort);
     if (item->dir)
         return enter(lister, level, item, err);
     return lister->probing ? emit_prefix(lister, err) : emit_object(lister, level, item, err);
@@ -478,10 +480,10 @@ start(struct lister *lister, struct err *err)
     struct file_path path;
 
     file_name_of_key(lister->req->prefix, &path);
-    snprintf(lister->path, sizeof(lister->path), "%s", path.dir);
+    (void)snprintf(lister->path, sizeof(lister->path), "%s", path.dir);
     if (slash)
-        snprintf(lister->key, sizeof(lister->key), "%.*s", (int)(slash - lister->req->prefix) + 1,
-                 lister->req->prefix);
+        (void)snprintf(lister->key, sizeof(lister->key), "%.*s",
+                       (int)(slash - lister->req->prefix) + 1, lister->req->prefix);
     return push_level(lister, err);
 }
 

@@ -30,16 +30,16 @@ void
 file_meta_foreign_etag(const struct stat *st, char *out)
 {
     /* Not the shape of an MD5, so that nobody compares it with one. */
-    snprintf(out, LIMIT_ETAG, "f-%" PRIx64 "-%" PRIx64 "-%" PRIx64 "-%" PRIx64,
-             (uint64_t)st->st_size, (uint64_t)st->st_ino, (uint64_t)ns_of(&st->st_mtim),
-             (uint64_t)ns_of(&st->st_ctim));
+    (void)snprintf(out, LIMIT_ETAG, "f-%" PRIx64 "-%" PRIx64 "-%" PRIx64 "-%" PRIx64,
+                   (uint64_t)st->st_size, (uint64_t)st->st_ino, (uint64_t)ns_of(&st->st_mtim),
+                   (uint64_t)ns_of(&st->st_ctim));
 }
 
 static void
 sidecar_name(const struct stat *st, char *out, size_t size)
 {
-    snprintf(out, size, "%" PRIx64 "-%" PRIx64, (uint64_t)st->st_ino,
-             (uint64_t)ns_of(&st->st_mtim));
+    (void)snprintf(out, size, "%" PRIx64 "-%" PRIx64, (uint64_t)st->st_ino,
+                   (uint64_t)ns_of(&st->st_mtim));
 }
 
 /* The directory of the sidecars, -1 when there is none. */
@@ -170,9 +170,9 @@ take_line(char *line, struct record *out, struct err *err)
     const char *value;
 
     if ((value = field(line, "etag")) != NULL)
-        snprintf(out->object.etag, sizeof(out->object.etag), "%s", value);
+        (void)snprintf(out->object.etag, sizeof(out->object.etag), "%s", value);
     else if ((value = field(line, "type")) != NULL)
-        snprintf(out->object.content_type, sizeof(out->object.content_type), "%s", value);
+        (void)snprintf(out->object.content_type, sizeof(out->object.content_type), "%s", value);
     else if ((value = field(line, "size")) != NULL)
         return parse_u64(value, &out->size) ? 0 : err_set(err, ERR_CORRUPT, "bad size in record");
     else if ((value = field(line, "mtime")) != NULL)
@@ -279,7 +279,7 @@ read_foreign(int fd, bool settle, struct stat *st, struct store_object *out, str
         return -1;
     meta_release(&out->meta);
     file_meta_foreign_etag(st, out->etag);
-    snprintf(out->content_type, sizeof(out->content_type), "application/octet-stream");
+    (void)snprintf(out->content_type, sizeof(out->content_type), "application/octet-stream");
     return 0;
 }
 

@@ -12,7 +12,7 @@
 #include "s3/file_impl.h"
 #include "s3/open.h"
 
-#define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+#define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
 #define SHARE_TRIES 200
 
 /* Makes the directory itself, but not its parents: an unmounted disk must not look like an empty store. */
@@ -40,13 +40,13 @@ open_own(const struct file_store *fs, const char *name)
 {
     if (sys->mkdirat(fs->root, name, 0755) < 0 && errno != EEXIST)
         return -1;
-    return openat(fs->root, name, DIR_FLAGS);
+    return openat(fs->root, name, DIR_FLAGS | O_CLOEXEC);
 }
 
 static void
 sweep(const struct file_store *fs)
 {
-    int fd = openat(fs->tmp, ".", DIR_FLAGS);
+    int fd = openat(fs->tmp, ".", DIR_FLAGS | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     const struct dirent *entry;
     unsigned swept = 0;
@@ -118,7 +118,7 @@ new_store(const char *dir, struct err *err)
     fs->store.ops = &file_store_ops;
     fs->root = fs->tmp = fs->lock = fs->meta = fs->open_lock = -1;
     pthread_mutex_init(&fs->mutex, NULL);
-    snprintf(fs->store.url, sizeof(fs->store.url), "file://%s", dir);
+    (void)snprintf(fs->store.url, sizeof(fs->store.url), "file://%s", dir);
     fs->dir = strdup(dir);
     if (!fs->dir) {
         err_nomem(err);

@@ -121,7 +121,7 @@ file_stage_put(struct file_stage *stage, const struct store_put *req, struct err
         return -1;
     store_object_init(&object);
     memcpy(object.etag, stage->etag, sizeof(object.etag));
-    snprintf(object.content_type, sizeof(object.content_type), "%s", type);
+    (void)snprintf(object.content_type, sizeof(object.content_type), "%s", type);
     if (req->meta)
         rc = meta_copy(&object.meta, req->meta, err);
     if (rc == 0)

@@ -10,7 +10,7 @@
 #include "base/sys.h"
 #include "s3/file_impl.h"
 
-#define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+#define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
 #define LOCK_SLOTS 64
 #define LOCK_WAIT_NS (30 * NS_PER_S)
 
@@ -46,7 +46,7 @@ file_fail(struct err *err, int sys_errno, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     err_set(err, code_of(sys_errno), "%s: %s", text, why ? why : "unknown error");
     err->sys = sys_errno;
@@ -91,10 +91,10 @@ int
 file_tree_walk(int from, const char *path)
 {
     char name[LIMIT_NAME + 1];
-    int dir = openat(from, ".", DIR_FLAGS);
+    int dir = openat(from, ".", DIR_FLAGS | O_CLOEXEC);
 
     while (dir >= 0 && next_name(&path, name)) {
-        int next = openat(dir, name, DIR_FLAGS);
+        int next = openat(dir, name, DIR_FLAGS | O_CLOEXEC);
         int saved = errno;
         close(dir);
         errno = saved;
@@ -149,7 +149,7 @@ open_object(const struct file_store *fs, struct file_found *found, const char *n
     }
     found->fd = fd;
     found->odd = odd;
-    snprintf(found->name, sizeof(found->name), "%s", name);
+    (void)snprintf(found->name, sizeof(found->name), "%s", name);
     return 0;
 }
 
@@ -162,7 +162,7 @@ open_odd(const struct file_store *fs, struct file_found *found, const char *odd,
 
     if (!slash)
         return open_object(fs, found, odd, true, err);
-    snprintf(path, sizeof(path), "%.*s", (int)(slash - odd), odd);
+    (void)snprintf(path, sizeof(path), "%.*s", (int)(slash - odd), odd);
     dir = file_tree_walk(found->dir, path);
     if (dir < 0)
         return is_absent(errno) ? 1 : file_fail(err, errno, "cannot look into '%s'", fs->dir);
@@ -249,7 +249,8 @@ move_aside(struct file_store *fs, int dir, const char *name, struct err *err)
         if (sys->mkdirat(dir, odd, 0755) < 0 && errno != EEXIST)
             return file_fail(err, errno, "cannot make a directory in '%s'", fs->dir);
     }
-    odd_dir = slash ? openat(dir, odd, DIR_FLAGS) : openat(dir, ".", DIR_FLAGS);
+    odd_dir =
+        slash ? openat(dir, odd, DIR_FLAGS | O_CLOEXEC) : openat(dir, ".", DIR_FLAGS | O_CLOEXEC);
     if (odd_dir < 0 || sys->renameat2(dir, name, odd_dir, last, 0) < 0 || sys->fsync(odd_dir) < 0 ||
         sys->fsync(dir) < 0)
         return file_fail(err, errno, "cannot move '%.200s' aside in '%s'", name, fs->dir);
@@ -260,7 +261,7 @@ move_aside(struct file_store *fs, int dir, const char *name, struct err *err)
 static int
 enter(struct file_store *fs, int dir, const char *name, bool make, int *out, struct err *err)
 {
-    int next = openat(dir, name, DIR_FLAGS);
+    int next = openat(dir, name, DIR_FLAGS | O_CLOEXEC);
 
     if (next < 0 && !is_absent(errno))
         return file_fail(err, errno, "cannot open directory '%.200s' in '%s'", name, fs->dir);
@@ -273,7 +274,7 @@ enter(struct file_store *fs, int dir, const char *name, bool make, int *out, str
             return file_fail(err, errno, "cannot make directory '%.200s' in '%s'", name, fs->dir);
         if (sys->fsync(dir) < 0)
             return file_fail(err, errno, "cannot keep directory '%.200s' in '%s'", name, fs->dir);
-        next = openat(dir, name, DIR_FLAGS);
+        next = openat(dir, name, DIR_FLAGS | O_CLOEXEC);
         if (next < 0)
             return file_fail(err, errno, "cannot open directory '%.200s' in '%s'", name, fs->dir);
     }
@@ -285,7 +286,7 @@ int
 file_tree_walk_durable(struct file_store *fs, int from, const char *path, bool make, int *out,
                        struct err *err)
 {
-    scope_fd int dir = openat(from, ".", DIR_FLAGS);
+    scope_fd int dir = openat(from, ".", DIR_FLAGS | O_CLOEXEC);
     char name[LIMIT_NAME + 1];
 
     if (dir < 0)
@@ -309,7 +310,7 @@ file_tree_prune(int from, const char *path)
 {
     char left[FILE_PATH_MAX];
 
-    snprintf(left, sizeof(left), "%s", path);
+    (void)snprintf(left, sizeof(left), "%s", path);
     while (left[0]) {
         char *slash = strrchr(left, '/');
         const char *name = slash ? slash + 1 : left;
@@ -387,7 +388,7 @@ file_lock_shared(struct file_store *fs, const char *key, int64_t deadline_ns,
         return -1;
     if (!key)
         return 0;
-    snprintf(name, sizeof(name), "%02x", slot_of(key));
+    (void)snprintf(name, sizeof(name), "%02x", slot_of(key));
     return take_lock(fs, name, LOCK_EX, deadline_ns, &locks->key, err);
 }
 

@@ -199,7 +199,7 @@ explain_other_version(struct reading *reading, int64_t deadline_ns, struct err *
     const char *want = reading->started ? reading->out->etag : reading->req->if_match;
     store_object_init(&now);
     if (http_store_head(&reading->self->store, reading->req->key, deadline_ns, &now, &own) == 0 &&
-        strcmp(now.etag, want) != 0)
+        want && strcmp(now.etag, want) != 0)
         err_set(err, ERR_CONFLICT, "'%.160s': its version is another one", reading->req->key);
     else if (own.code == ERR_NOT_FOUND)
         *err = own;

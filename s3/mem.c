@@ -270,7 +270,7 @@ item_of_put(struct mem_store *mem, const struct store_put *req, struct err *err)
         drop_item(mem, item);
         return NULL;
     }
-    snprintf(item->object.content_type, sizeof(item->object.content_type), "%s", type);
+    (void)snprintf(item->object.content_type, sizeof(item->object.content_type), "%s", type);
     return item;
 }
 
@@ -450,7 +450,7 @@ start_cursor(struct cursor *cursor, const struct store_list *req)
 {
     cursor->req = req;
     cursor->prefix_len = strlen(req->prefix);
-    snprintf(cursor->next, sizeof(cursor->next), "%s", req->prefix);
+    (void)snprintf(cursor->next, sizeof(cursor->next), "%s", req->prefix);
     if (req->start_after && strcmp(req->start_after, req->prefix) >= 0)
         skip_key(cursor, req->start_after);
 }
@@ -615,7 +615,7 @@ mem_store_open(struct err *err)
         return NULL;
     }
     mem->store.ops = &mem_ops;
-    snprintf(mem->store.url, sizeof(mem->store.url), "mem:");
+    (void)snprintf(mem->store.url, sizeof(mem->store.url), "mem:");
     (void)mem_probe(&mem->store, &mem->store.caps, err);
     pthread_mutex_init(&mem->lock, NULL);
     return &mem->store;

@@ -93,7 +93,6 @@ precondition_holds(const struct precondition *pre, const char *tag)
 {
     switch (pre->kind) {
     case PRECONDITION_NONE:
-        return tag == NULL;
     case PRECONDITION_ABSENT:
         return tag == NULL;
     case PRECONDITION_EXISTS:

@@ -184,7 +184,7 @@ race(void *arg)
     struct racer *racer = arg;
     char body[64];
 
-    snprintf(body, sizeof(body), "racer %u", racer->number);
+    (void)snprintf(body, sizeof(body), "racer %u", racer->number);
     pthread_barrier_wait(racer->start);
     if (racer->plain)
         racer->rc = put(&racer->ctx, racer->key, TEXT(body));
@@ -234,13 +234,11 @@ check_one_winner(struct ctx *ctx, const struct racer racers[THREADS], const char
     for (unsigned i = 0; i < THREADS; i++) {
         const struct racer *racer = &racers[i];
         ctx->err = racer->ctx.err;
-        if (racer->rc == 0) {
-            snprintf(body, sizeof(body), "racer %u", i);
-            CHECK(ctx, holds(ctx, key, TEXT(body)));
-        } else {
-            CHECK(ctx,
-                  racer->ctx.err.code == ERR_CONFLICT || racer->ctx.err.code == ERR_STORE_RACE);
-        }
+        (void)snprintf(body, sizeof(body), "racer %u", i);
+        bool right = racer->rc == 0
+                         ? holds(ctx, key, TEXT(body))
+                         : ctx->err.code == ERR_CONFLICT || ctx->err.code == ERR_STORE_RACE;
+        CHECK(ctx, right);
     }
 }
 
@@ -286,7 +284,7 @@ parallel_overwrites(struct ctx *ctx)
     CHECK(ctx, run_race(ctx, racers, key, NULL, true) == THREADS);
     CHECK(ctx, get(ctx, key) == 0);
     for (unsigned i = 0; i < THREADS; i++) {
-        snprintf(body, sizeof(body), "racer %u", i);
+        (void)snprintf(body, sizeof(body), "racer %u", i);
         found = found || strcmp(buf_cstr(&ctx->got), body) == 0;
     }
     CHECK(ctx, found);
@@ -308,7 +306,7 @@ count_up(void *arg)
         char text[32];
         if (get(ctx, racer->key) < 0)
             break;
-        snprintf(text, sizeof(text), "%ld", strtol(buf_cstr(&ctx->got), NULL, 10) + 1);
+        (void)snprintf(text, sizeof(text), "%ld", strtol(buf_cstr(&ctx->got), NULL, 10) + 1);
         if (put_match(ctx, racer->key, TEXT(text), ctx->object.etag) == 0)
             done++;
         else if (ctx->err.code != ERR_CONFLICT && ctx->err.code != ERR_STORE_RACE)

@@ -10,8 +10,8 @@ fail_case(struct ctx *ctx, const char *file, int line, const char *what)
     const char *name = strrchr(file, '/');
 
     ctx->failed = true;
-    snprintf(ctx->note, sizeof(ctx->note), "%s:%d: %s [last error: %s %s]", name ? name + 1 : file,
-             line, what, err_slug(ctx->err.code), ctx->err.msg);
+    (void)snprintf(ctx->note, sizeof(ctx->note), "%s:%d: %s [last error: %s %s]",
+                   name ? name + 1 : file, line, what, err_slug(ctx->err.code), ctx->err.msg);
 }
 
 bool
@@ -19,7 +19,7 @@ has_cap(struct ctx *ctx, enum store_yes_no cap, const char *name)
 {
     if (cap == STORE_NOT_PROBED) {
         ctx->skipped = true;
-        snprintf(ctx->note, sizeof(ctx->note), "%s was not probed", name);
+        (void)snprintf(ctx->note, sizeof(ctx->note), "%s was not probed", name);
     }
     return cap == STORE_YES;
 }
@@ -31,7 +31,7 @@ key_of(struct ctx *ctx, const char *rest)
     static _Thread_local unsigned next;
     char *key = keys[next++ % 16];
 
-    snprintf(key, sizeof(keys[0]), "%s%s", ctx->base, rest);
+    (void)snprintf(key, sizeof(keys[0]), "%s%s", ctx->base, rest);
     return key;
 }
 
@@ -208,7 +208,7 @@ list(struct ctx *ctx, const char *prefix, const char *start_after, char delimite
     };
 
     if (start_after) {
-        snprintf(after, sizeof(after), "%s%s", ctx->base, start_after);
+        (void)snprintf(after, sizeof(after), "%s%s", ctx->base, start_after);
         req.start_after = after;
     }
     *out = (struct listing){ 0 };

@@ -8,7 +8,7 @@ check_key(struct ctx *ctx, const char *rest)
     const char *key = key_of(ctx, rest);
     char line[LIMIT_KEY + 2];
 
-    snprintf(line, sizeof(line), "%s\n", rest);
+    (void)snprintf(line, sizeof(line), "%s\n", rest);
     CHECK(ctx, put(ctx, key, TEXT(rest)) == 0);
     CHECK(ctx, holds(ctx, key, TEXT(rest)));
     CHECK(ctx, head(ctx, key) == 0);
@@ -116,7 +116,7 @@ key_component_lengths(struct ctx *ctx)
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]) && !ctx->failed; i++) {
         fill_key(ctx, rest, strlen(ctx->base) + lengths[i], false);
         check_key(ctx, rest);
-        snprintf(rest + lengths[i], sizeof(rest) - lengths[i], "/x");
+        (void)snprintf(rest + lengths[i], sizeof(rest) - lengths[i], "/x");
         if (!ctx->failed)
             check_key(ctx, rest);
     }
@@ -137,7 +137,7 @@ keys_long_together(struct ctx *ctx)
         fill_key(ctx, rest[i], strlen(ctx->base) + len, false);
         rest[i][205] = (char)('0' + i);
         if (i % 2)
-            snprintf(rest[i] + len, sizeof(rest[i]) - len, "/z");
+            (void)snprintf(rest[i] + len, sizeof(rest[i]) - len, "/z");
         CHECK(ctx, put(ctx, key_of(ctx, rest[i]), TEXT("x")) == 0);
         at += (size_t)snprintf(wanted + at, sizeof(wanted) - at, "%s\n", rest[i]);
     }

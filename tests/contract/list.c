@@ -121,7 +121,7 @@ page_entry(void *arg, const struct store_list_entry *entry, struct err *err)
 
     (void)err;
     pager->rising = pager->rising && strcmp(entry->key, pager->last) > 0;
-    snprintf(pager->last, sizeof(pager->last), "%s", entry->key);
+    (void)snprintf(pager->last, sizeof(pager->last), "%s", entry->key);
     pager->count++;
     return 0;
 }
@@ -133,7 +133,7 @@ put_many(struct ctx *ctx)
 {
     for (unsigned i = 0; i < MANY; i++) {
         char name[32];
-        snprintf(name, sizeof(name), "many/%u %c", i, 'a' + (int)(i % 7));
+        (void)snprintf(name, sizeof(name), "many/%u %c", i, 'a' + (int)(i % 7));
         if (put(ctx, key_of(ctx, name), TEXT("x")) < 0)
             return false;
     }
@@ -198,7 +198,7 @@ note_facts(void *arg, const struct store_list_entry *entry, struct err *err)
     (void)err;
     facts->size = entry->size;
     facts->modified_ns = entry->last_modified_ns;
-    snprintf(facts->etag, sizeof(facts->etag), "%s", entry->etag);
+    (void)snprintf(facts->etag, sizeof(facts->etag), "%s", entry->etag);
     return 0;
 }
 

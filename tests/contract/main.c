@@ -82,7 +82,7 @@ run_case(struct ctx *ctx, const struct contract_case *test, struct totals *total
     totals->run += ctx->skipped ? 0 : 1;
     buf_release(&ctx->got);
     store_object_release(&ctx->object);
-    fflush(stdout);
+    (void)fflush(stdout);
 }
 
 static int
@@ -96,7 +96,7 @@ run_all(struct store *store, const struct options *options, struct totals *total
         return -1;
     for (size_t g = 0; g < GROUP_COUNT; g++) {
         for (const struct contract_case *test = groups[g]; test->name; test++) {
-            snprintf(ctx.base, sizeof(ctx.base), "contract-%s/%u/", id, ++number);
+            (void)snprintf(ctx.base, sizeof(ctx.base), "contract-%s/%u/", id, ++number);
             if (!options->only || strcmp(options->only, test->name) == 0)
                 run_case(&ctx, test, totals);
         }

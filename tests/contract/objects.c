@@ -376,7 +376,7 @@ metadata_many(struct ctx *ctx)
 
     meta_init(&meta);
     for (int i = 0; i < 20; i++) {
-        snprintf(name, sizeof(name), "n-%d", i);
+        (void)snprintf(name, sizeof(name), "n-%d", i);
         CHECK(ctx, meta_set(&meta, name, name + 2, &ctx->err) == 0);
     }
     CHECK(ctx, put_meta(ctx, key, &meta, NULL) == 0);

@@ -253,7 +253,7 @@ test_config_show_says_so(void **state)
 static int
 run_sys(struct err *err)
 {
-    char folder[256];
+    char folder[96];
     (void)snprintf(folder, sizeof(folder), "%s/holdfast-alloc-XXXXXX", tmp_base());
     assert_non_null(mkdtemp(folder));
     scope_free char *text = NULL;

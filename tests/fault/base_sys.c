@@ -25,7 +25,7 @@
 #define SIZE 10000
 static char old_text[SIZE];
 static char new_text[SIZE];
-static char folder[256];
+static char folder[96];
 static int dir;
 
 static int

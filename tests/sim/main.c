@@ -72,7 +72,7 @@ gateway_step(struct world *world, int g)
 
     if (world->gateways[g].stalled_until > world->now)
         return;
-    if (dice < 45)
+    if (dice < 45 || dice >= 90)
         work_somewhere(world, g);
     else if (dice < 65)
         send_somewhere(world, g);
@@ -82,10 +82,8 @@ gateway_step(struct world *world, int g)
         driver_upload_conflict(world, g);
     else if (dice < 86)
         driver_evict(world, g);
-    else if (dice < 90)
-        driver_list(world, g);
     else
-        work_somewhere(world, g);
+        driver_list(world, g);
 }
 
 static void
@@ -261,7 +259,7 @@ run_mutants(struct world *world, const struct options *options)
         printf("%-20s section %-9s found after %8llu steps: %s\n", rules[rule].name,
                rules[rule].section, (unsigned long long)steps, rules[rule].text);
         printf("%20s %s\n", "", world->violated ? world->violation : "NOT FOUND");
-        fflush(stdout);
+        (void)fflush(stdout);
         missed += !world->violated;
     }
     printf("%d rules taken away, %d not found\n", RULE_COUNT, missed);

@@ -26,7 +26,7 @@ trace(struct world *world, const char *fmt, ...)
     char *line = trace_lines[trace_count++ % TRACE_LINES];
     int len = snprintf(line, sizeof(trace_lines[0]), "%8lld ", (long long)world->now);
     va_start(ap, fmt);
-    vsnprintf(line + len, sizeof(trace_lines[0]) - (size_t)len, fmt, ap);
+    (void)vsnprintf(line + len, sizeof(trace_lines[0]) - (size_t)len, fmt, ap);
     va_end(ap);
     if (trace_mode == TRACE_PRINT)
         printf("%s\n", line);
@@ -48,7 +48,7 @@ violate(struct world *world, const char *fmt, ...)
         return;
     world->violated = true;
     va_start(ap, fmt);
-    vsnprintf(world->violation, sizeof(world->violation), fmt, ap);
+    (void)vsnprintf(world->violation, sizeof(world->violation), fmt, ap);
     va_end(ap);
 }
 

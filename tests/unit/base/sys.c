@@ -94,7 +94,7 @@ my_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigne
 }
 
 static struct sys_table mine;
-static char folder[256];
+static char folder[96];
 static int dir;
 
 static int

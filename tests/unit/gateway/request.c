@@ -110,9 +110,9 @@ test_query(void **state)
     gateway_request_target_release(&target);
 }
 
-#define H(n, v)                                                                      \
-    {                                                                                \
-        .name = n, .name_len = sizeof(n) - 1, .value = v, .value_len = sizeof(v) - 1 \
+#define H(n, v)                                                                          \
+    {                                                                                    \
+        .name = (n), .name_len = sizeof(n) - 1, .value = (v), .value_len = sizeof(v) - 1 \
     }
 struct header_case {
     const char *what;

@@ -20,14 +20,14 @@
 
 #define FUSE_MAGIC 0x65735546
 
-static char work[256];
+static char work[96];
 static char mounter_path[4096];
 static bool with_mounter;
 
 static char *
 in_work(const char *name)
 {
-    static char paths[8][320];
+    static char paths[8][128];
     static unsigned turn;
     char *out = paths[turn++ % 8];
     (void)snprintf(out, sizeof(paths[0]), "%s/%s", work, name);

@@ -72,7 +72,7 @@ foreign_etag_changes(void **state)
     char text[8];
 
     for (int i = 0; i < 20; i++) {
-        snprintf(text, sizeof(text), "v%03d", i);
+        (void)snprintf(text, sizeof(text), "v%03d", i);
         write_file("f", text);
         etag_of(store, "f", after);
         if (i > 0)
@@ -175,11 +175,11 @@ static void
 vanished_directory_is_not_empty(void **state)
 {
     struct store *store = *state;
-    char moved[80];
+    char moved[128];
     struct store_list list = { .prefix = "", .fn = append_key };
 
     assert_int_equal(put(store, "k", "1", none), 0);
-    snprintf(moved, sizeof(moved), "%s/moved", top);
+    (void)snprintf(moved, sizeof(moved), "%s/moved", top);
     assert_int_equal(rename(dir, moved), 0);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(store_head(store, "other", 0, NULL, &err), -1);
@@ -310,7 +310,7 @@ count_up(unsigned times)
         store_object_init(&object);
         rc = store_get_small(store, "n/counter", 30, &data, &len, &object, &err);
         if (rc == 0) {
-            snprintf(text, sizeof(text), "%ld", strtol(data, NULL, 10) + 1);
+            (void)snprintf(text, sizeof(text), "%ld", strtol(data, NULL, 10) + 1);
             if (put(store, "n/counter", text, match) == 0)
                 done++;
             else if (err.code != ERR_CONFLICT)
@@ -394,7 +394,7 @@ opening_fails_clearly(void **state)
     assert_null(file_store_open(path_of("plain"), &err));
     assert_int_equal(err.code, ERR_USAGE);
     assert_non_null(strstr(err.msg, "not a directory"));
-    snprintf(path, sizeof(path), "%s/no/such/parent", top);
+    (void)snprintf(path, sizeof(path), "%s/no/such/parent", top);
     assert_null(file_store_open(path, &err));
     assert_int_equal(err.code, ERR_STORE_AWAY);
     assert_non_null(strstr(err.msg, path));
@@ -406,7 +406,7 @@ does_not_leak_descriptors(void **state)
     struct store *store = *state;
     struct store_copy copy = { .from = "a/b", .to = "c/d" };
     struct store_delete del = { .key = "a/b" };
-    int before = dup(0);
+    int before = fcntl(0, F_DUPFD_CLOEXEC, 0);
     int after;
 
     close(before);
@@ -419,7 +419,7 @@ does_not_leak_descriptors(void **state)
         assert_int_equal(store_head(store, "x/y", 0, NULL, &err), -1);
         assert_listed(store, "a c/d ");
     }
-    after = dup(0);
+    after = fcntl(0, F_DUPFD_CLOEXEC, 0);
     close(after);
     assert_int_equal(before, after);
 }

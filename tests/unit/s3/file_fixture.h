@@ -29,8 +29,8 @@ static const struct store_cond none = { .kind = STORE_COND_NONE };
 static const struct store_cond absent = { .kind = STORE_COND_ABSENT };
 static struct err err;
 static struct store_put_result res;
-static char dir[272];
-static char top[256];
+static char dir[128];
+static char top[96];
 
 static inline int
 setup(void **state)
@@ -38,7 +38,7 @@ setup(void **state)
     (void)snprintf(top, sizeof(top), "%s/holdfast-file.XXXXXX", tmp_base());
     if (!mkdtemp(top))
         return -1;
-    snprintf(dir, sizeof(dir), "%s/store", top);
+    (void)snprintf(dir, sizeof(dir), "%s/store", top);
     *state = file_store_open(dir, &err);
     if (!*state)
         print_message("%s\n", err.msg);
@@ -75,7 +75,7 @@ path_of(const char *name)
     static unsigned next;
     char *path = paths[next++ % 4];
 
-    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
+    (void)snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
     return path;
 }
 
@@ -143,7 +143,7 @@ append_key(void *arg, const struct store_list_entry *entry, struct err *list_err
     size_t len = strlen(text);
 
     (void)list_err;
-    snprintf(text + len, 1024 - len, "%s ", entry->key);
+    (void)snprintf(text + len, 1024 - len, "%s ", entry->key);
     return 0;
 }
 

@@ -24,7 +24,7 @@ random_key(uint64_t *random, char *out, size_t size)
         len += (size_t)snprintf(out + len, size - len, "%s%s", i ? "/" : "", part);
     }
     if (!out[0])
-        snprintf(out, size, "a");
+        (void)snprintf(out, size, "a");
 }
 
 struct seen {
@@ -145,7 +145,7 @@ quarrel(void *arg)
         else
             rc = store_list(worker->store, &list, &own);
         if (rc < 0 && own.code != ERR_CONFLICT) {
-            snprintf(worker->message, sizeof(worker->message), "%s", own.msg);
+            (void)snprintf(worker->message, sizeof(worker->message), "%s", own.msg);
             return NULL;
         }
     }
@@ -183,7 +183,7 @@ keep_looking(void *arg)
         struct store_list list = { .prefix = "m", .limit = 1, .fn = append_key, .arg = text };
         if (store_head(worker->store, "m", 0, NULL, &own) < 0 ||
             store_list(worker->store, &list, &own) < 0 || strcmp(text, "m ") != 0) {
-            snprintf(worker->message, sizeof(worker->message), "%d: %s %s", i, own.msg, text);
+            (void)snprintf(worker->message, sizeof(worker->message), "%d: %s %s", i, own.msg, text);
             break;
         }
     }

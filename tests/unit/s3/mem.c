@@ -97,8 +97,8 @@ is_fast(void **state)
 
     for (int i = 0; i < 200000; i++) {
         struct store_delete del = { .key = key };
-        snprintf(key, sizeof(key), "v/%u/%u", (unsigned)(random_next(&random) % 50),
-                 (unsigned)(random_next(&random) % 50));
+        (void)snprintf(key, sizeof(key), "v/%u/%u", (unsigned)(random_next(&random) % 50),
+                       (unsigned)(random_next(&random) % 50));
         if (i % 4 == 0)
             assert_int_equal(store_delete(*state, &del, NULL, &err), 0);
         else
@@ -133,7 +133,7 @@ work(void *arg)
     for (int i = 0; i < 2000; i++) {
         struct store_delete del = { .key = key };
         int rc = 0;
-        snprintf(key, sizeof(key), "%u", (unsigned)(random_next(&random) % 20));
+        (void)snprintf(key, sizeof(key), "%u", (unsigned)(random_next(&random) % 20));
         if (i % 3 == 0)
             rc = store_put_small(worker->store, key, key, strlen(key), none, NULL, &own);
         else if (i % 3 == 1)

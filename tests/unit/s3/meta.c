@@ -76,7 +76,7 @@ refuses_too_many_and_too_large(void **state)
     (void)state;
     meta_init(&meta);
     for (int i = 0; i < LIMIT_META_ENTRIES; i++) {
-        snprintf(name, sizeof(name), "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         assert_int_equal(meta_set(&meta, name, "", &err), 0);
     }
     assert_int_equal(meta_set(&meta, "one-more", "", &err), -1);

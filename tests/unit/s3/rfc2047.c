@@ -88,7 +88,7 @@ long_values_are_split_between_characters(void **state)
     struct err err = ERR_INIT;
     char value[301] = "";
     for (size_t i = 0; i + 3 <= 300; i += 3)
-        memcpy(value + i, "\xe2\x82\xac", 3);
+        memcpy(value + i, (const char[]){ '\xe2', '\x82', '\xac' }, 3);
     scope_buf out;
     scope_buf back;
     buf_init(&out, 4096);
