@@ -51,7 +51,7 @@ one_round(struct crash *crash, struct rig_random *random)
     set_env(crash, false);
     if (keep) { /* what the judge found, for a look */
         char before[PATH_MAX + 16];
-        snprintf(before, sizeof(before), "%s.before", crash->rig.dir);
+        (void)snprintf(before, sizeof(before), "%s.before", crash->rig.dir);
         rig_delete(before);
         rig_copy(crash->rig.dir, before);
     }
@@ -65,7 +65,7 @@ main(int argc, char **argv)
     int status;
     if (crash_child(argc, argv, &status))
         return status;
-    keep = getenv("HOLDFAST_CRASH_KEEP") != NULL;
+    keep = rig_env("HOLDFAST_CRASH_KEEP") != NULL;
     uint64_t rounds =
         crash_option(argc, argv, "--rounds", crash_long(argc, argv) ? LONG_ROUNDS : SHORT_ROUNDS);
     struct rig_random random = { .state = crash_option(argc, argv, "--seed", rig_seed()) };

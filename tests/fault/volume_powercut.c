@@ -30,8 +30,8 @@ static void
 next_boot(struct cutter *cutter, bool journal)
 {
     const char **env = cutter->crash.env;
-    snprintf(cutter->boot_env, sizeof(cutter->boot_env),
-             "HOLDFAST_TEST_BOOT_ID=00000000-0000-4000-8000-%012u", cutter->boot++);
+    (void)snprintf(cutter->boot_env, sizeof(cutter->boot_env),
+                   "HOLDFAST_TEST_BOOT_ID=00000000-0000-4000-8000-%012u", cutter->boot++);
     env[0] = cutter->boot_env;
     env[1] = cutter->crash.root_env;
     env[2] = "CRASH_IO_NOSYNC=1";
@@ -87,12 +87,12 @@ prepare(struct cutter *cutter, unsigned threads)
 {
     struct crash *crash = &cutter->crash;
     crash_begin(crash, threads, cutter->random.state);
-    snprintf(cutter->base, sizeof(cutter->base), "%s/base", crash->rig.dir);
-    snprintf(cutter->image, sizeof(cutter->image), "%s/image", crash->rig.dir);
-    snprintf(cutter->journal, sizeof(cutter->journal), "%s/journal", crash->rig.dir);
-    snprintf(cutter->journal_env, sizeof(cutter->journal_env), "CRASH_IO_JOURNAL=%s",
-             cutter->journal);
-    snprintf(cutter->dir_env, sizeof(cutter->dir_env), "CRASH_IO_DIR=%s", crash->rig.state);
+    (void)snprintf(cutter->base, sizeof(cutter->base), "%s/base", crash->rig.dir);
+    (void)snprintf(cutter->image, sizeof(cutter->image), "%s/image", crash->rig.dir);
+    (void)snprintf(cutter->journal, sizeof(cutter->journal), "%s/journal", crash->rig.dir);
+    (void)snprintf(cutter->journal_env, sizeof(cutter->journal_env), "CRASH_IO_JOURNAL=%s",
+                   cutter->journal);
+    (void)snprintf(cutter->dir_env, sizeof(cutter->dir_env), "CRASH_IO_DIR=%s", crash->rig.state);
     next_boot(cutter, false);
     (void)crash_run(crash, "setup", 0, false);
 }

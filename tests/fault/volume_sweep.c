@@ -37,8 +37,9 @@ set_env(struct sweep *sweep, unsigned long kill, bool armed)
 {
     const char **env = sweep->crash.env;
     size_t count = 0;
-    snprintf(sweep->kill_env, sizeof(sweep->kill_env), "CRASH_IO_KILL=%lu", kill);
-    snprintf(sweep->counts_env, sizeof(sweep->counts_env), "CRASH_IO_COUNTS=%s", sweep->counts);
+    (void)snprintf(sweep->kill_env, sizeof(sweep->kill_env), "CRASH_IO_KILL=%lu", kill);
+    (void)snprintf(sweep->counts_env, sizeof(sweep->counts_env), "CRASH_IO_COUNTS=%s",
+                   sweep->counts);
     env[count++] = sweep->crash.root_env;
     env[count++] = "CRASH_IO_NOSYNC=1";
     env[count++] = sweep->kill_env;
@@ -151,8 +152,9 @@ main(int argc, char **argv)
     sweep.template_ledger = malloc(sizeof(*sweep.template_ledger));
     if (sweep.template_ledger == NULL)
         rig_die("out of memory");
-    snprintf(sweep.template_dir, sizeof(sweep.template_dir), "%s.template", sweep.crash.rig.dir);
-    snprintf(sweep.counts, sizeof(sweep.counts), "%s.counts", sweep.crash.rig.dir);
+    (void)snprintf(sweep.template_dir, sizeof(sweep.template_dir), "%s.template",
+                   sweep.crash.rig.dir);
+    (void)snprintf(sweep.counts, sizeof(sweep.counts), "%s.counts", sweep.crash.rig.dir);
     for (unsigned i = 0; i < WORKLOAD_SCRIPTS && rig_broken() == 0; i++)
         if (only == WORKLOAD_SCRIPTS || only == i)
             one_script(&sweep, i, every);

@@ -24,9 +24,10 @@ model_ref(struct model_node *node)
     return node;
 }
 
-/* Trees are removed from the top only at the end of the program: depth is small. */
+/* NOLINTBEGIN(misc-no-recursion): three folders deep, or little more */
+
 void
-model_unref(struct model_node *node) // NOLINT(misc-no-recursion)
+model_unref(struct model_node *node)
 {
     if (--node->refs > 0)
         return;
@@ -71,8 +72,7 @@ model_cut(struct model_node *dir, const char *name)
 }
 
 bool
-model_is_below(const struct model_node *node,
-               const struct model_node *top) // NOLINT(misc-no-recursion)
+model_is_below(const struct model_node *node, const struct model_node *top)
 {
     if (node == top)
         return true;
@@ -81,6 +81,8 @@ model_is_below(const struct model_node *node,
             return true;
     return false;
 }
+
+/* NOLINTEND(misc-no-recursion) */
 
 int
 model_remove(struct model_node *dir, const char *name, bool is_dir)

@@ -53,11 +53,11 @@ describe(const struct ledger_slot *slot, uint32_t floor, const uint8_t *data, si
     size_t full;
     int64_t old = match(slot, 0, data, len);
     if (data == NULL) {
-        snprintf(out, size, "is absent");
+        (void)snprintf(out, size, "is absent");
         return;
     }
     if (old >= 0) {
-        snprintf(out, size, "is old: state %lld of %u", (long long)old, slot->count - 1);
+        (void)snprintf(out, size, "is old: state %lld of %u", (long long)old, slot->count - 1);
         return;
     }
     for (uint32_t i = floor; i < slot->count; i++) {
@@ -66,14 +66,14 @@ describe(const struct ledger_slot *slot, uint32_t floor, const uint8_t *data, si
         while (same < len && same < full && bytes[same] == data[same])
             same++;
         if (same > 16 || (same == len && len > 0)) {
-            snprintf(out, size, "is HALF: %zu bytes, the first %zu of state %u (%zu bytes)", len,
-                     same, i, full);
+            (void)snprintf(out, size, "is HALF: %zu bytes, the first %zu of state %u (%zu bytes)",
+                           len, same, i, full);
             return;
         }
     }
-    snprintf(out, size, "is none of ours (%zu bytes, begins %02x%02x%02x%02x)", len,
-             len > 0 ? data[0] : 0u, len > 1 ? data[1] : 0u, len > 2 ? data[2] : 0u,
-             len > 3 ? data[3] : 0u);
+    (void)snprintf(out, size, "is none of ours (%zu bytes, begins %02x%02x%02x%02x)", len,
+                   len > 0 ? data[0] : 0u, len > 1 ? data[1] : 0u, len > 2 ? data[2] : 0u,
+                   len > 3 ? data[3] : 0u);
 }
 
 static int64_t
@@ -170,7 +170,7 @@ check_floor(const struct ledger_file *file, const uint32_t *have, uint32_t floor
 static void
 key_of(const char *path, char *out, size_t size)
 {
-    snprintf(out, size, WORKLOAD_VOLUME "/%s", path);
+    (void)snprintf(out, size, WORKLOAD_VOLUME "/%s", path);
 }
 
 static void

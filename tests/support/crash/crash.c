@@ -27,7 +27,7 @@ static struct store *
 child_store(const struct child *child)
 {
     uint64_t per_mille = 0;
-    const char *text = getenv("HOLDFAST_CRASH_FAULTS");
+    const char *text = rig_env("HOLDFAST_CRASH_FAULTS");
     struct fault_plan plan = { .seed = child->seed };
     struct err err = ERR_INIT;
     struct store *store = rig_store(&child->rig);
@@ -43,7 +43,7 @@ static void
 child_faults(struct store *store)
 {
     uint64_t per_mille = 0;
-    const char *text = getenv("HOLDFAST_CRASH_FAULTS");
+    const char *text = rig_env("HOLDFAST_CRASH_FAULTS");
     if (text == NULL || !parse_u64(text, &per_mille) || per_mille == 0)
         return;
     struct fault_plan plan = { .seed = per_mille };
@@ -61,8 +61,8 @@ child_work(const struct child *child)
     bool script = strcmp(child->command, "script") == 0;
     work.service = rig_open(child->rig.state, store, &err);
     if (work.service == NULL) {
-        snprintf(child->ledger->trouble, sizeof(child->ledger->trouble),
-                 "it does not start: %.200s", err.msg);
+        (void)snprintf(child->ledger->trouble, sizeof(child->ledger->trouble),
+                       "it does not start: %.200s", err.msg);
         rig_die("%s", child->ledger->trouble);
     }
     work.volume = rig_volume(work.service, WORKLOAD_VOLUME);
@@ -100,13 +100,14 @@ crash_child(int argc, char **argv, int *status)
     if (argc < 7 || strcmp(argv[1], CHILD) != 0)
         return false;
     child.command = argv[2];
-    snprintf(child.rig.dir, sizeof(child.rig.dir), "%s", argv[3]);
-    snprintf(child.rig.state, sizeof(child.rig.state), "%s/state", argv[3]);
-    snprintf(child.rig.bucket, sizeof(child.rig.bucket), "%s/bucket", argv[3]);
+    (void)snprintf(child.rig.dir, sizeof(child.rig.dir), "%s", argv[3]);
+    (void)snprintf(child.rig.state, sizeof(child.rig.state), "%s/state", argv[3]);
+    (void)snprintf(child.rig.bucket, sizeof(child.rig.bucket), "%s/bucket", argv[3]);
     child.ledger = ledger_map((int)number_of(argv[4]));
     child.seed = number_of(argv[5]);
     child.number = number_of(argv[6]);
-    if (log_configure(getenv("HOLDFAST_LOG") == NULL ? "error" : getenv("HOLDFAST_LOG"), &err) != 0)
+    if (log_configure(rig_env("HOLDFAST_LOG") == NULL ? "error" : rig_env("HOLDFAST_LOG"), &err) !=
+        0)
         rig_die("%s", err.msg);
     if (strcmp(child.command, "judge-kill") == 0)
         aftermath_judge(&child.rig, child.ledger, AFTER_KILL);
@@ -128,7 +129,7 @@ crash_begin(struct crash *crash, unsigned threads, uint64_t seed)
     crash->ledger = ledger_make(&crash->ledger_fd);
     crash->ledger->threads = threads;
     rig_make(&crash->rig);
-    snprintf(crash->root_env, sizeof(crash->root_env), "CRASH_IO_ROOT=%s", crash->rig.dir);
+    (void)snprintf(crash->root_env, sizeof(crash->root_env), "CRASH_IO_ROOT=%s", crash->rig.dir);
 }
 
 void
@@ -145,9 +146,9 @@ pid_t
 crash_start(struct crash *crash, const char *command, unsigned number)
 {
     char fd[16], seed[32], steps[16];
-    snprintf(fd, sizeof(fd), "%d", crash->ledger_fd);
-    snprintf(seed, sizeof(seed), "%llu", (unsigned long long)crash->seed);
-    snprintf(steps, sizeof(steps), "%u", number);
+    (void)snprintf(fd, sizeof(fd), "%d", crash->ledger_fd);
+    (void)snprintf(seed, sizeof(seed), "%llu", (unsigned long long)crash->seed);
+    (void)snprintf(steps, sizeof(steps), "%u", number);
     const char *args[] = { CHILD, command, crash->rig.dir, fd, seed, steps, NULL };
     crash->ledger->trouble[0] = '\0';
     return rig_spawn(args, crash->env);
@@ -173,7 +174,7 @@ crash_run(struct crash *crash, const char *command, unsigned number, bool may_di
 bool
 crash_long(int argc, char **argv)
 {
-    const char *text = getenv("HOLDFAST_TEST_LONG");
+    const char *text = rig_env("HOLDFAST_TEST_LONG");
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--long") == 0)
             return true;

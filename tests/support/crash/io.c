@@ -112,7 +112,7 @@ static bool
 fd_path(int fd, char *out)
 {
     char link[64];
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     long len = syscall(SYS_readlinkat, AT_FDCWD, link, out, PATH_MAX - 1);
     if (len <= 0)
         return false;
@@ -134,9 +134,9 @@ watched_at(int dir, const char *name, char *path)
     if (!io.active)
         return false;
     if (name[0] == '/')
-        snprintf(path, PATH_MAX, "%s", name);
+        (void)snprintf(path, PATH_MAX, "%s", name);
     else if (dir == AT_FDCWD ? syscall(SYS_getcwd, base, sizeof(base)) > 0 : fd_path(dir, base))
-        snprintf(path, PATH_MAX, "%.*s/%.*s", PATH_MAX / 2, base, PATH_MAX / 2 - 2, name);
+        (void)snprintf(path, PATH_MAX, "%.*s/%.*s", PATH_MAX / 2, base, PATH_MAX / 2 - 2, name);
     else
         return false;
     return below(path, io.root, io.root_len);

@@ -20,7 +20,8 @@ ledger_map(int fd)
 struct ledger *
 ledger_make(int *fd)
 {
-    *fd = memfd_create("ledger", 0); /* no MFD_CLOEXEC: children go on with it */
+    /* NOLINTNEXTLINE(android-cloexec-memfd-create): children go on with it */
+    *fd = memfd_create("ledger", 0);
     if (*fd < 0 || ftruncate(*fd, (off_t)sizeof(struct ledger)) != 0)
         rig_die("cannot make the ledger");
     struct ledger *ledger = ledger_map(*fd);
@@ -143,16 +144,16 @@ void
 ledger_slot_path(unsigned thread, unsigned slot, char out[LEDGER_PATH])
 {
     if (slot >= LEDGER_SLOT_X)
-        snprintf(out, LEDGER_PATH, "t%u/%s/s%u", thread, slot >= LEDGER_SLOT_Y ? "y" : "x",
-                 (slot - LEDGER_SLOT_X) % 2);
+        (void)snprintf(out, LEDGER_PATH, "t%u/%s/s%u", thread, slot >= LEDGER_SLOT_Y ? "y" : "x",
+                       (slot - LEDGER_SLOT_X) % 2);
     else
-        snprintf(out, LEDGER_PATH, "t%u/d%u/s%u", thread, slot % 2, slot);
+        (void)snprintf(out, LEDGER_PATH, "t%u/d%u/s%u", thread, slot % 2, slot);
 }
 
 void
 ledger_file_path(unsigned thread, unsigned file, char out[LEDGER_PATH])
 {
-    snprintf(out, LEDGER_PATH, "t%u/b%u", thread, file);
+    (void)snprintf(out, LEDGER_PATH, "t%u/b%u", thread, file);
 }
 
 /* ---- writing down ---- */

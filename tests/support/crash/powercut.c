@@ -171,9 +171,9 @@ scan_one(const char *path, const struct stat *st, int what, struct FTW *where)
     size_t object = add_object(scanned, st->st_ino, what == FTW_D);
     if (*rest == '\0')
         return 0;
-    snprintf(relative, sizeof(relative), "%s", rest + 1);
+    (void)snprintf(relative, sizeof(relative), "%s", rest + 1);
     char base[PATH_MAX * 2];
-    snprintf(base, sizeof(base), "%s/%s", scanned->base, relative);
+    (void)snprintf(base, sizeof(base), "%s/%s", scanned->base, relative);
     scanned->object[object].base = copy_text(base, strlen(base));
     size_t dir = walk(scanned, relative, &last);
     set_link(&scanned->now, dir, last, object);
@@ -187,11 +187,12 @@ powercut_begin(const char *live, const char *base)
     struct powercut *cut = calloc(1, sizeof(*cut));
     if (cut == NULL)
         rig_die("out of memory");
-    snprintf(cut->live, sizeof(cut->live), "%s", live);
-    snprintf(cut->base, sizeof(cut->base), "%s", base);
+    (void)snprintf(cut->live, sizeof(cut->live), "%s", live);
+    (void)snprintf(cut->base, sizeof(cut->base), "%s", base);
     rig_delete(base);
     rig_copy(live, base);
     scanned = cut;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread */
     if (nftw(live, scan_one, 32, FTW_PHYS) != 0)
         rig_die("cannot scan %s", live);
     return cut;
@@ -322,8 +323,8 @@ take_record(struct powercut *cut, const struct crash_io_record *record, const ch
             const uint8_t *data)
 {
     char path1[PATH_MAX], path2[PATH_MAX];
-    snprintf(path1, sizeof(path1), "%.*s", (int)record->len1, paths);
-    snprintf(path2, sizeof(path2), "%.*s", (int)record->len2, paths + record->len1);
+    (void)snprintf(path1, sizeof(path1), "%.*s", (int)record->len1, paths);
+    (void)snprintf(path2, sizeof(path2), "%.*s", (int)record->len2, paths + record->len1);
     cut->records++;
     switch (record->op) {
     case CRASH_IO_CREATE:
@@ -358,7 +359,8 @@ read_journal(struct powercut *cut, const uint8_t *bytes, size_t size)
         if (data > size || len > size - data)
             break; /* killed while the last one was written */
         char names[2 * PATH_MAX];
-        snprintf(names, sizeof(names), "%.*s", (int)(data - paths), (const char *)bytes + paths);
+        (void)snprintf(names, sizeof(names), "%.*s", (int)(data - paths),
+                       (const char *)bytes + paths);
         take_record(cut, &record, names, bytes + data);
         at = data + len;
     }
@@ -399,7 +401,7 @@ image_size(struct image *image, uint64_t size)
             rig_die("out of memory");
         image->cap = cap;
     }
-    if (size > image->size)
+    if (image->bytes != NULL && size > image->size)
         memset(image->bytes + image->size, 0, size - image->size);
     image->size = size;
 }
@@ -409,7 +411,7 @@ image_put(struct image *image, uint64_t off, const uint8_t *data, uint64_t len)
 {
     if (off + len > image->size)
         image_size(image, off + len);
-    if (len > 0)
+    if (len > 0 && image->bytes != NULL)
         memcpy(image->bytes + off, data, len);
 }
 
@@ -498,7 +500,7 @@ write_file(struct powercut *cut, const struct object *object, const char *path)
         apply_loose(cut, &image, object);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        rig_die("cannot make %s: %s", path, strerror(errno));
+        rig_die("cannot make %s: %m", path);
     for (uint64_t at = 0; at < image.size;) {
         ssize_t put = write(fd, image.bytes + at, image.size - at);
         if (put <= 0)
@@ -529,23 +531,23 @@ write_tree(struct powercut *cut, const char *to)
     size_t count = 0, cap = 0;
     queue = grow(queue, count, &cap, sizeof(*queue));
     queue[count].object = 0;
-    snprintf(queue[count++].path, PATH_MAX, "%s", to);
+    (void)snprintf(queue[count++].path, PATH_MAX, "%s", to);
     for (size_t i = 0; i < count; i++) {
         if (mkdir(queue[i].path, 0700) != 0)
-            rig_die("mkdir %s: %s", queue[i].path, strerror(errno));
+            rig_die("mkdir %s: %m", queue[i].path);
         for (size_t k = 0; k < cut->disk.count; k++) {
             const struct link *link = &cut->disk.link[k];
             char path[PATH_MAX + 256];
             if (link->dir != queue[i].object || left_out(link->name))
                 continue;
-            snprintf(path, sizeof(path), "%s/%.255s", queue[i].path, link->name);
+            (void)snprintf(path, sizeof(path), "%s/%.255s", queue[i].path, link->name);
             if (!cut->object[link->object].dir) {
                 write_file(cut, &cut->object[link->object], path);
                 continue;
             }
             queue = grow(queue, count, &cap, sizeof(*queue));
             queue[count].object = link->object;
-            snprintf(queue[count++].path, PATH_MAX, "%.*s", PATH_MAX - 1, path);
+            (void)snprintf(queue[count++].path, PATH_MAX, "%.*s", PATH_MAX - 1, path);
         }
     }
     free(queue);

@@ -54,6 +54,13 @@ rig_broken(void)
     return atomic_load(&broken);
 }
 
+const char *
+rig_env(const char *name)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): only children that have one thread set any */
+    return getenv(name);
+}
+
 /* ---- random numbers ---- */
 
 uint64_t
@@ -81,7 +88,7 @@ uint64_t
 rig_seed(void)
 {
     uint64_t seed;
-    const char *given = getenv("HOLDFAST_SEED");
+    const char *given = rig_env("HOLDFAST_SEED");
     if (given != NULL && parse_u64(given, &seed))
         return seed;
     return (uint64_t)clock_wall_ns() / 1000 % 1000000007u;
@@ -100,7 +107,7 @@ static void
 make_dir(const char *path)
 {
     if (mkdir(path, 0700) != 0)
-        rig_die("mkdir %s: %s", path, strerror(errno));
+        rig_die("mkdir %s: %m", path);
 }
 
 void
@@ -116,10 +123,10 @@ void
 rig_make(struct rig *rig)
 {
     char made[PATH_MAX];
-    const char *tmp = getenv("TMPDIR");
+    const char *tmp = rig_env("TMPDIR");
     join(made, tmp != NULL && tmp[0] == '/' ? tmp : "/tmp", "holdfast-crash.XXXXXX");
     if (mkdtemp(made) == NULL || realpath(made, rig->dir) == NULL)
-        rig_die("mkdtemp %s: %s", made, strerror(errno));
+        rig_die("mkdtemp %s: %m", made);
     join(rig->state, rig->dir, "state");
     join(rig->bucket, rig->dir, "bucket");
     make_dir(rig->state);
@@ -139,8 +146,9 @@ void
 rig_delete(const char *path)
 {
     struct stat st;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread */
     if (lstat(path, &st) == 0 && nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS) != 0)
-        rig_die("cannot remove %s: %s", path, strerror(errno));
+        rig_die("cannot remove %s: %m", path);
 }
 
 void
@@ -327,22 +335,24 @@ rig_ctx(int64_t connection)
 
 /* ---- processes ---- */
 
+/* NOLINTBEGIN(concurrency-mt-unsafe): a child of one thread */
 static void
 set_child_env(const char *const *env)
 {
-    const char *asan = getenv("ASAN_OPTIONS");
+    const char *asan = rig_env("ASAN_OPTIONS");
     char text[512];
     /* The preloaded library comes before the sanitizer's; it needs nothing from it. Leaks of a killed program are none. */
-    snprintf(text, sizeof(text), "%s:verify_asan_link_order=0", asan == NULL ? "" : asan);
+    (void)snprintf(text, sizeof(text), "%s:verify_asan_link_order=0", asan == NULL ? "" : asan);
     (void)setenv("ASAN_OPTIONS", text, 1);
     (void)setenv("LD_PRELOAD", CRASH_IO_LIBRARY, 1);
     for (; *env != NULL; env++) {
         const char *equals = strchr(*env, '=');
         char name[64];
-        snprintf(name, sizeof(name), "%.*s", (int)(equals - *env), *env);
+        (void)snprintf(name, sizeof(name), "%.*s", (int)(equals - *env), *env);
         (void)setenv(name, equals + 1, 1);
     }
 }
+/* NOLINTEND(concurrency-mt-unsafe) */
 
 pid_t
 rig_spawn(const char *const *args, const char *const *env)
@@ -351,12 +361,12 @@ rig_spawn(const char *const *args, const char *const *env)
     char self[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (len <= 0)
-        rig_die("readlink: %s", strerror(errno));
+        rig_die("readlink: %m");
     self[len] = '\0';
     (void)fflush(stdout);
     pid_t pid = fork();
     if (pid < 0)
-        rig_die("fork: %s", strerror(errno));
+        rig_die("fork: %m");
     if (pid > 0)
         return pid;
     argv[0] = self;
@@ -376,7 +386,7 @@ rig_wait(pid_t pid, unsigned seconds)
         if (done == pid)
             return status;
         if (done < 0 && errno != EINTR)
-            rig_die("waitpid: %s", strerror(errno));
+            rig_die("waitpid: %m");
         clock_sleep_ns((ms < 50 ? 1 : 10) * NS_PER_MS);
     }
     (void)kill(pid, SIGKILL);

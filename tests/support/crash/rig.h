@@ -17,6 +17,7 @@ __attribute__((format(printf, 1, 2), noreturn)) void rig_die(const char *fmt, ..
 /* Prints "BROKEN: ..." and remembers it; rig_broken() answers how many there were. */
 __attribute__((format(printf, 1, 2))) void rig_break(const char *fmt, ...);
 unsigned rig_broken(void);
+const char *rig_env(const char *name);
 
 /* A generator of its own, so that a seed means the same run everywhere (splitmix64). */
 struct rig_random {

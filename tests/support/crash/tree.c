@@ -120,8 +120,8 @@ take_entry(void *arg, const struct volume_entry *item, struct err *err)
     struct listing *list = arg;
     struct tree_entry *entry = tree_add(list->tree);
     (void)err;
-    snprintf(entry->path, sizeof(entry->path), "%s%s%.*s", list->dir,
-             list->dir[0] == '\0' ? "" : "/", (int)item->name_len, item->name);
+    (void)snprintf(entry->path, sizeof(entry->path), "%s%s%.*s", list->dir,
+                   list->dir[0] == '\0' ? "" : "/", (int)item->name_len, item->name);
     entry->kind = item->attr.kind;
     entry->mode = item->attr.mode;
     entry->mtime_ns = item->attr.mtime_ns;
@@ -187,7 +187,7 @@ tree_of_volume(struct volume_service *service, int64_t volume, struct tree *out,
     for (size_t i = 0; rc == 0 && i < out->count; i++) {
         struct tree_entry *entry = &out->entry[i];
         node = list.node[i];
-        snprintf(dir, sizeof(dir), "%s", entry->path);
+        (void)snprintf(dir, sizeof(dir), "%s", entry->path);
         if (entry->kind == INDEX_DIR) {
             list.dir = dir;
             list.after = 0;
@@ -208,7 +208,7 @@ take_key(void *arg, const struct store_list_entry *item, struct err *err)
 {
     struct tree_entry *entry = tree_add(arg);
     (void)err;
-    snprintf(entry->path, sizeof(entry->path), "%s", item->key);
+    (void)snprintf(entry->path, sizeof(entry->path), "%s", item->key);
     entry->size = item->size;
     return 0;
 }
@@ -281,7 +281,7 @@ tree_find(const struct tree *tree, const char *path)
     struct tree_entry *key = malloc(sizeof(*key));
     if (key == NULL)
         rig_die("out of memory");
-    snprintf(key->path, sizeof(key->path), "%s", path);
+    (void)snprintf(key->path, sizeof(key->path), "%s", path);
     const struct tree_entry *found =
         tree->count == 0 ? NULL : bsearch(key, tree->entry, tree->count, sizeof(*key), by_path);
     free(key);

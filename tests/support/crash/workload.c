@@ -26,10 +26,10 @@ trouble(struct worker *worker, const struct err *err, const char *fmt, ...)
     char text[128];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    snprintf(ledger->trouble, sizeof(ledger->trouble), "thread %u: %s: %.100s", worker->number,
-             text, err->msg);
+    (void)snprintf(ledger->trouble, sizeof(ledger->trouble), "thread %u: %s: %.100s",
+                   worker->number, text, err->msg);
     rig_die("%s", ledger->trouble);
 }
 
@@ -54,7 +54,7 @@ place(struct worker *worker, const char *path, struct volume_name *out)
     struct volume_attr attr;
     char dir[LEDGER_PATH];
     const char *slash = strrchr(path, '/');
-    snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+    (void)snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
     if (!lookup(worker, dir, &attr))
         return false;
     *out = (struct volume_name){ .parent = attr.node, .name = slash + 1, .len = strlen(slash + 1) };
@@ -139,7 +139,7 @@ replace(struct worker *worker, unsigned number, bool durable)
     ledger_slot_path(worker->number, number, path);
     if (!place(worker, path, &at))
         return;
-    snprintf(temp, sizeof(temp), ".tmp%u", number);
+    (void)snprintf(temp, sizeof(temp), ".tmp%u", number);
     from = (struct volume_name){ .parent = at.parent, .name = temp, .len = strlen(temp) };
     uint32_t id = ledger_new_content(worker->ledger, worker->number);
     save_as(worker, &from, id, NULL, durable);
@@ -254,9 +254,9 @@ move_folder(struct worker *worker)
     char path[LEDGER_PATH];
     struct volume_attr attr, top;
     struct err err = ERR_INIT;
-    snprintf(path, sizeof(path), "t%u/x", worker->number);
+    (void)snprintf(path, sizeof(path), "t%u/x", worker->number);
     bool at_x = lookup(worker, path, &attr);
-    snprintf(path, sizeof(path), "t%u", worker->number);
+    (void)snprintf(path, sizeof(path), "t%u", worker->number);
     if (!lookup(worker, path, &top))
         trouble(worker, &err, "%s is gone", path);
     unsigned from = at_x ? LEDGER_SLOT_X : LEDGER_SLOT_Y, to = at_x ? LEDGER_SLOT_Y : LEDGER_SLOT_X;
@@ -476,7 +476,7 @@ workload_set_up(struct workload *work)
     for (unsigned i = 0; i < work->ledger->threads; i++) {
         worker_init(&worker, work, i);
         for (unsigned k = 0; k < 3; k++) {
-            snprintf(path, sizeof(path), "t%u/%s", i, folders[k]);
+            (void)snprintf(path, sizeof(path), "t%u/%s", i, folders[k]);
             make_folder(&worker, path);
         }
         for (unsigned k = 0; k < LEDGER_FILES; k++)
