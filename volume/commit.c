@@ -188,24 +188,6 @@ fill_content(struct commit_call *call)
     text_set(row->run, call->upload->run);
 }
 
-/* Somebody is writing the file that is replaced: the name goes to the new version, and what the writer closes with is kept as
- * a conflict. */
-static int
-mark_loser(struct index_tx *tx, struct commit_call *call, struct index_node *old, struct err *err)
-{
-    struct index_content content;
-    if (old->content == 0)
-        return 0;
-    if (index_content_get(tx, old->content, &content, err) != 0)
-        return -1;
-    if (content.state != CONTENT_LIVE)
-        return 0;
-    inode_tell_loser(call->service, old->id);
-    old->flags |= INDEX_NODE_LOSER;
-    text_set(old->target, call->upload->path);
-    return 0;
-}
-
 /* Somebody has the present file open: it goes on as an orphan, like rename-over (docs/mechanisms.md section 2). */
 static int
 make_room(struct index_tx *tx, struct commit_call *call, struct err *err)
@@ -215,9 +197,11 @@ make_room(struct index_tx *tx, struct commit_call *call, struct err *err)
         return 0;
     uint32_t mode = old.mode;
     call->existed = false;
-    if (mark_loser(tx, call, &old, err) != 0 ||
+    if (node_mark_loser(tx, &old, err) != 0 ||
         node_unname(call->service, tx, &old, true, &call->drop, err) != 0)
         return -1;
+    if ((old.flags & INDEX_NODE_LOSER) != 0)
+        inode_tell_loser(call->service, old.id);
     memset(&call->node, 0, sizeof(call->node));
     call->node.mode = mode;
     return 0;

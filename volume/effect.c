@@ -457,7 +457,8 @@ foreign_replace(struct view_change *change, struct err *err)
     if (index_node_get(tx, change->kv->node.id, &node, err) != 0)
         return -1;
     if (node.kind != INDEX_DIR && inode_open_count(&change->service->inodes, node.id) > 0) {
-        if (node_unname(change->service, tx, &node, false, change->drop, err) != 0)
+        if (node_mark_loser(tx, &node, err) != 0 ||
+            node_unname(change->service, tx, &node, false, change->drop, err) != 0)
             return -1;
         return foreign_new(change, err);
     }

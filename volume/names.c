@@ -356,6 +356,23 @@ node_drop_contents(struct index_tx *tx, int64_t node, int64_t keep, struct drop_
 }
 
 int
+node_mark_loser(struct index_tx *tx, struct index_node *node, struct err *err)
+{
+    struct index_content content;
+    char path[LIMIT_PATH + 1];
+    if (node->content == 0)
+        return 0;
+    if (index_content_get(tx, node->content, &content, err) != 0 ||
+        index_node_path(tx, node->id, path, sizeof(path), err) != 0)
+        return -1;
+    if (content.state != CONTENT_LIVE)
+        return 0;
+    node->flags |= INDEX_NODE_LOSER;
+    text_set(node->target, path);
+    return 0;
+}
+
+int
 node_unname(struct volume_service *service, struct index_tx *tx, struct index_node *node,
             bool discard_object, struct drop_list *drop, struct err *err)
 {

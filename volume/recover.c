@@ -322,6 +322,33 @@ collect_orphan(void *arg, const struct index_node *row, struct err *err)
     return 0;
 }
 
+/* An orphan whose writer lost its name, and that the crash kept from closing: what it wrote is kept as its close would. */
+static int
+keep_lost_orphan(struct index_tx *tx, struct recovery *call, int64_t id, struct err *err)
+{
+    struct index_node node;
+    struct index_content row;
+    if (index_node_get(tx, id, &node, err) != 0)
+        return -1;
+    if ((node.flags & INDEX_NODE_LOSER) == 0 || node.content == 0)
+        return 0;
+    if (index_content_get(tx, node.content, &row, err) != 0)
+        return -1;
+    struct err local = ERR_INIT;
+    struct cache_file *file = cache_get(call->service->cache, row.id, &local);
+    bool there = file != NULL && cache_file_size(file, &row.size, &local) == 0;
+    cache_put(file);
+    if (!there || row.state == CONTENT_CLEAN)
+        return 0;
+    struct view_loser loser = { .content = &row, .reason = "conflict", .path = node.target };
+    row.sha256[0] = row.md5[0] = row.version[0] = '\0';
+    row.flags |= CONTENT_COMPLETE;
+    node.content = 0;
+    if (view_keep_loser(call->service, tx, &node, &loser, err) != 0)
+        return -1;
+    return index_node_update(tx, &node, err);
+}
+
 static int
 orphans_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -333,7 +360,8 @@ orphans_tx(struct index_tx *tx, void *arg, struct err *err)
         if (index_node_orphans(tx, collect_orphan, call, err) != 0)
             return -1;
         for (size_t i = 0; i < call->orphan_count; i++) {
-            if (node_drop_contents(tx, call->orphan[i], 0, &call->drop, err) != 0 ||
+            if (keep_lost_orphan(tx, call, call->orphan[i], err) != 0 ||
+                node_drop_contents(tx, call->orphan[i], 0, &call->drop, err) != 0 ||
                 index_node_delete(tx, call->orphan[i], err) != 0)
                 return -1;
             call->orphans++;

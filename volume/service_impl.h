@@ -186,6 +186,9 @@ int drop_add(struct drop_list *list, int64_t number, struct err *err) MUST_CHECK
 void drop_run(struct volume_service *service, struct drop_list *list);
 void drop_flush(struct volume_service *service);
 int drop_make_durable(struct volume_service *service, struct err *err) MUST_CHECK;
+/* Before a node loses its name to another version: is somebody writing it, what the writer closes with is kept as a conflict
+ * under the path of now. */
+int node_mark_loser(struct index_tx *tx, struct index_node *node, struct err *err) MUST_CHECK;
 /* Takes the name away from a node: an orphan while it is open, else gone with its content rows (numbers of files to remove
  * come back through `drop`). The object at its key is discarded. */
 int node_unname(struct volume_service *service, struct index_tx *tx, struct index_node *node,

@@ -249,6 +249,27 @@ a_whole_file_replaces_one_that_is_being_written(void **state)
     assert_conflict_holds("mine", "conflict", "f");
 }
 
+/* The gateway ends before that writer closes: the next start keeps what it wrote. */
+static void
+a_writer_that_lost_its_name_is_kept_across_a_crash(void **state)
+{
+    (void)state;
+    struct volume_attr attr;
+    struct volume_barrier barrier;
+    struct precondition any = { .kind = PRECONDITION_ANY };
+    save("f", "base");
+    flush();
+    struct volume_file *writer = open_at("f", O_RDWR | O_TRUNC);
+    write_at(writer, "mine", 0);
+    RUN_OK(rig.err, put_whole("f", "theirs", &any, &attr));
+    volume_service_close(rig.service, 0);
+    free(writer);
+    rig_serve(&(struct rig_options){ .weak_delete = false });
+    (void)flush_within(10 * NS_PER_S, &barrier);
+    assert_bucket("f", "theirs");
+    assert_conflict_holds("mine", "conflict", "f");
+}
+
 /* S28, in small. */
 static void
 each_round_of_two_writers_has_one_winner_and_one_conflict(void **state)
@@ -304,6 +325,8 @@ main(void)
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(a_whole_file_replaces_one_that_is_being_written, rig_setup,
                                         rig_teardown),
+        cmocka_unit_test_setup_teardown(a_writer_that_lost_its_name_is_kept_across_a_crash,
+                                        rig_setup, rig_teardown),
         cmocka_unit_test_setup_teardown(each_round_of_two_writers_has_one_winner_and_one_conflict,
                                         rig_setup, rig_teardown),
     };
