@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -101,6 +102,7 @@ check_version(struct reading *reading, const char *etag, const struct span *span
 {
     const char *want = reading->started ? reading->out->etag : reading->req->if_match;
     char got[LIMIT_ETAG];
+    assert(reading->out); /* the gate gives one where its caller wants none */
     if (!etag || etag_strip(etag, got) < 0)
         return err_set(err, ERR_STORE_BAD_ANSWER, "the store's answer has no usable ETag");
     if (want && strcmp(want, got) != 0) {

@@ -334,7 +334,7 @@ aborts(void (*call)(void))
     if (pid == 0) {
         struct rlimit no_core = { 0, 0 };
         setrlimit(RLIMIT_CORE, &no_core);
-        signal(SIGABRT, SIG_DFL);
+        (void)signal(SIGABRT, SIG_DFL);
         if (!freopen("/dev/null", "w", stderr))
             _exit(2);
         call();
