@@ -53,7 +53,7 @@ told_error(struct inode *inode, struct err *err)
         return 0;
     if (number == ESTALE)
         return err_set(err, ERR_CONFLICT,
-                       "the bucket holds a newer version; yours is kept: holdfast conflicts list");
+                       "the bucket holds a newer version; yours is kept: see /v1/conflicts");
     return err_sys(err, number, "an earlier write could not be kept");
 }
 

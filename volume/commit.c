@@ -314,7 +314,7 @@ wait_synced(struct commit_call *call, int64_t deadline_ns, struct err *err)
         if (outcome.lost)
             return err_set(
                 err, ERR_CONFLICT,
-                "the bucket held a newer version of '%s'; yours is kept: holdfast conflicts list",
+                "the bucket held a newer version of '%s'; yours is kept: see /v1/conflicts",
                 call->upload->path);
         if (outcome.synced)
             return 0;
