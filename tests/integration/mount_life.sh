@@ -23,7 +23,7 @@ TWO=$(cat "$WORK/out")
 echo hello >"$ONE/f"
 check_eq 'the second mount' hello "$(cat "$TWO/f")"
 echo changed >"$TWO/f"
-wait_until 1 grep -q changed "$ONE/f" || fail 'a change is not seen through the other mount'
+wait_until 20 grep -q changed "$ONE/f" || fail 'a change is not seen through the other mount'
 check_status 0 "$HOLDFAST" umount "$TWO"
 [ ! -e "$TWO" ] || fail "'$TWO' is left behind"
 
@@ -46,10 +46,10 @@ check_eq 'mounts left' 1 "$("$HOLDFAST" mounts --json | jq '[.. | objects | sele
 
 # ---- busy ----
 check_status 0 "$HOLDFAST" mount v "$WORK/m"
-(exec sleep 60) 0<"$WORK/m/f" &
+(exec sleep 300) 0<"$WORK/m/f" &
 USER_PID=$!
 defer "stop_pid $USER_PID"
-wait_until 5 test "/proc/$USER_PID/fd/0" -ef "$WORK/m/f"
+wait_until 20 test "/proc/$USER_PID/fd/0" -ef "$WORK/m/f"
 check_status 1 "$HOLDFAST" umount "$WORK/m"
 check_contains 'who uses it' "$USER_PID" "$WORK/err"
 is_mounted "$WORK/m" || fail 'a busy mount went away'
@@ -66,7 +66,7 @@ check_eq 'capabilities of the mounter' 'CapEff: CapPrm: NoNewPrivs:1 Seccomp:2' 
 echo kept >"$WORK/m/kept"
 exec 8<"$WORK/m/kept"
 gateway_kill
-wait_until 5 sh -c "! findmnt -n -t fuse.holdfast '$WORK/m'" || fail 'the mounter leaves a dead mount'
+wait_until 20 sh -c "! findmnt -n -t fuse.holdfast '$WORK/m'" || fail 'the mounter leaves a dead mount'
 wanted "$WORK/m"
 wanted "$ONE"
 if timeout 5 head -c 1 <&8 >/dev/null 2>&1; then fail 'an open file of a dead mount is still read'; fi
@@ -79,7 +79,7 @@ check_eq 'written before the kill' kept "$(cat "$WORK/m/kept")"
 # ---- taken away by somebody else ----
 umount "$WORK/m"
 wanted "$WORK/m"
-wait_until 5 sh -c "'$HOLDFAST' mounts | grep -q failed" || fail 'a mount that was taken away is not told'
+wait_until 20 sh -c "'$HOLDFAST' mounts | grep -q failed" || fail 'a mount that was taken away is not told'
 wanted "$WORK/m"
 check_status 0 "$HOLDFAST" umount "$WORK/m"
 echo mine >"$WORK/m/mine" || fail 'the mountpoint is not given back'
@@ -104,9 +104,9 @@ check_eq 'mounts of ours at one path' 1 "$(findmnt -n -t fuse.holdfast -o TARGET
 check_status 0 "$HOLDFAST" umount "$WORK/m"
 
 # ---- force ----
-(exec sleep 60) 0<"$ONE/f" &
+(exec sleep 300) 0<"$ONE/f" &
 USER_PID=$!
 defer "stop_pid $USER_PID"
-wait_until 5 test "/proc/$USER_PID/fd/0" -ef "$ONE/f"
+wait_until 20 test "/proc/$USER_PID/fd/0" -ef "$ONE/f"
 check_status 0 "$HOLDFAST" umount "$ONE" --force
 [ ! -e "$ONE" ] || fail "'$ONE' is left behind"

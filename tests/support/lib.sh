@@ -88,7 +88,7 @@ started_at() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 stop_pid() { # PID [SIGNAL]: ends one process that this test has started, and waits for it
     local pid=$1 i
     kill "-${2:-TERM}" "$pid" 2>/dev/null || return 0
-    for ((i = 0; i < 150; i++)); do
+    for ((i = 0; i < 600; i++)); do
         kill -0 "$pid" 2>/dev/null || break
         sleep 0.1
     done
