@@ -139,9 +139,10 @@ replace(struct worker *worker, unsigned number, bool durable)
     ledger_slot_path(worker->number, number, path);
     if (!place(worker, path, &at))
         return;
-    (void)snprintf(temp, sizeof(temp), ".tmp%u", number);
-    from = (struct volume_name){ .parent = at.parent, .name = temp, .len = strlen(temp) };
     uint32_t id = ledger_new_content(worker->ledger, worker->number);
+    /* Never a name from before a crash: a torn save goes back to what its file held, and that would be another's. */
+    (void)snprintf(temp, sizeof(temp), ".tmp%u.%u", number, id);
+    from = (struct volume_name){ .parent = at.parent, .name = temp, .len = strlen(temp) };
     save_as(worker, &from, id, NULL, durable);
     ledger_begin(slot, id);
     slot->bytes_durable[slot->count - 1] = durable;
