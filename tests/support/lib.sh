@@ -11,6 +11,7 @@ HOLDFAST_BUILD=${HOLDFAST_BUILD:-$LIB_ROOT/build/dev}
 HOLDFAST=$HOLDFAST_BUILD/holdfast
 LIB_FAILED=0
 LIB_DEFERRED=()
+LIB_SINCE=() # when the process of a deferred stop_pid began
 export LC_ALL=C.UTF-8 no_proxy='*' NO_PROXY='*'
 unset HOLDFAST_URL HOLDFAST_TOKEN HOLDFAST_STATE HOLDFAST_CONFIG
 
@@ -35,7 +36,13 @@ lib_end() {
     exit "$status"
 }
 
-defer() { LIB_DEFERRED+=("$*"); }
+defer() {
+    local argv
+    read -r -a argv <<<"$*"
+    # By the time it runs the number may be another process's.
+    [ "${argv[0]}" != stop_pid ] || LIB_SINCE[argv[1]]=$(started_at "${argv[1]}")
+    LIB_DEFERRED+=("$*")
+}
 
 # ---- checks: each names what it saw ----
 note() { printf '%s\n' "$*"; }
@@ -87,6 +94,7 @@ now_ms() { date +%s%3N; }
 started_at() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 stop_pid() { # PID [SIGNAL]: ends one process that this test has started, and waits for it
     local pid=$1 i
+    [ "${LIB_SINCE[pid]:-$(started_at "$pid")}" = "$(started_at "$pid")" ] || return 0
     kill "-${2:-TERM}" "$pid" 2>/dev/null || return 0
     for ((i = 0; i < 600; i++)); do
         kill -0 "$pid" 2>/dev/null || break
