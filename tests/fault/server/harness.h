@@ -10,7 +10,7 @@
  * watched. Failures are cmocka's.
  */
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define SLACK (400 * NS_PER_MS)
+#define SLACK (3 * NS_PER_S) /* a busy machine; what knows no deadline waits 30 s or more */
 #define SHORT (1200 * NS_PER_MS)
 
 extern unsigned server_port;

@@ -251,7 +251,7 @@ test_lease(void **state)
     assert_true(is_fuse(in_work("m")));
     boot_ahead = 121 * NS_PER_S;
     take_off(service, other.id, false);
-    for (int i = 0; i < 500 && mount_find(service, info.id, &found, &err) == 0; i++)
+    for (int i = 0; i < 6000 && mount_find(service, info.id, &found, &err) == 0; i++)
         clock_sleep_ns(10 * NS_PER_MS);
     assert_int_equal(mount_find(service, info.id, &found, &err), -1);
     assert_false(is_fuse(in_work("m")));

@@ -53,16 +53,16 @@ test_bounded(void **state)
     assert_non_null(notifier);
     hold = true;
     notifier_event(notifier, &event);
-    for (int i = 0; i < 3000 && asked < 1; i++)
+    for (int i = 0; i < 30000 && asked < 1; i++)
         clock_sleep_ns(NS_PER_MS);
     int64_t start = clock_mono_ns();
     for (int i = 0; i < 100; i++)
         notifier_event(notifier, &event);
     event.kind = VOLUME_EVENT_SYNCED;
     notifier_event(notifier, &event);
-    assert_true(clock_mono_ns() - start < NS_PER_S);
+    assert_true(clock_mono_ns() - start < 20 * NS_PER_S);
     hold = false;
-    for (int i = 0; i < 3000 && asked < 9; i++)
+    for (int i = 0; i < 30000 && asked < 9; i++)
         clock_sleep_ns(NS_PER_MS);
     clock_sleep_ns(20 * NS_PER_MS);
     assert_int_equal(asked, 9); /* the one under way and eight that waited */

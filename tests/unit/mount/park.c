@@ -86,7 +86,7 @@ start(struct park *park, struct job *job, enum park_pool pool, const void *key)
 static void
 wait_for(_Atomic unsigned *counter, unsigned wanted)
 {
-    for (int i = 0; i < 3000 && *counter < wanted; i++)
+    for (int i = 0; i < 30000 && *counter < wanted; i++)
         clock_sleep_ns(NS_PER_MS);
     assert_int_equal(*counter, wanted);
 }
@@ -125,7 +125,7 @@ test_full(void **state)
     assert_int_equal(err.code, ERR_AGAIN);
     seen.go = true;
     wait_for(&seen.freed, 2);
-    for (int i = 0; i < 3000 && park_count(park) > 0; i++)
+    for (int i = 0; i < 30000 && park_count(park) > 0; i++)
         clock_sleep_ns(NS_PER_MS);
     start(park, third, PARK_STORE, NULL);
     wait_for(&seen.freed, 3);

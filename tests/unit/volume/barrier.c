@@ -12,7 +12,7 @@ a_barrier_with_the_store_away_names_what_waits(void **state)
     int64_t begin = clock_mono_ns();
     assert_int_equal(flush_within(NS_PER_S, &barrier), -1);
     assert_int_equal(rig.err.code, ERR_NOT_SYNCED);
-    assert_true(clock_mono_ns() - begin < 3 * NS_PER_S);
+    assert_true(clock_mono_ns() - begin < 20 * NS_PER_S);
     assert_int_equal(barrier.pending, 1);
     assert_string_equal(barrier.first_key, "v/f");
     assert_non_null(strstr(barrier.first_error, "503"));

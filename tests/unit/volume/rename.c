@@ -323,6 +323,31 @@ an_empty_foreign_file_moves(void **state)
     assert_false(in_bucket("a"));
 }
 
+/* Emptied by a writer, moved, and the gateway ends before the close: the old bytes come back, at the new name, and the barrier
+ * still ends. */
+static void
+a_file_moved_during_a_torn_save_follows_its_name(void **state)
+{
+    (void)state;
+    struct volume_barrier barrier;
+    bool weak = rig.hook->base.caps.delete_if_match != STORE_YES;
+    save("s2", "old");
+    flush();
+    struct volume_file *writer = open_at("s2", O_RDWR | O_TRUNC);
+    write_at(writer, "half", 0);
+    move("s2", "s1", 0);
+    clock_sleep_ns(NS_PER_S / 2); /* the engine sees that there is nothing to send yet */
+    volume_service_close(rig.service, 0);
+    free(writer);
+    rig_serve(
+        &(struct rig_options){ .weak_delete = rig.hook->base.caps.delete_if_match != STORE_YES });
+    (void)flush_within(10 * NS_PER_S, &barrier);
+    assert_int_equal(barrier.pending, 0);
+    assert_reads("s1", "old");
+    assert_bucket("s1", "old");
+    assert_false(in_bucket("s2"));
+}
+
 #define BOTH(test)                                                  \
     cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown), \
     {                                                               \
@@ -333,6 +358,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        BOTH(a_file_moved_during_a_torn_save_follows_its_name),
         BOTH(a_file_moved_while_open_for_writing_follows_its_name),
         BOTH(a_file_moved_while_open_and_closed_unchanged_follows_its_name),
         BOTH(a_mode_changed_while_open_and_closed_unchanged_reaches_the_bucket),
