@@ -135,14 +135,17 @@ revert_node(struct index_tx *tx, struct recovery *call, struct index_node *node,
         node->mtime_ns = older.best.mtime_ns;
         if (index_node_update(tx, node, err) != 0)
             return -1;
-        return older.best.state == CONTENT_FROZEN ? want_node_key(tx, node, err) : 0;
+        return want_node_key(tx, node, err);
     }
     node->content = 0;
     if (node->key[0] != '\0') {
         if (index_key_get(tx, node->key, &key, &missing) == 0)
             node->size = key.size;
         node->flags |= INDEX_NODE_META_UNKNOWN; /* its mtime comes from the object again */
-        return index_node_update(tx, node, err);
+        if (index_node_update(tx, node, err) != 0)
+            return -1;
+        /* Moved while it was open: nobody makes its work item any more but we. */
+        return want_node_key(tx, node, err);
     }
     if (index_node_update(tx, node, err) != 0)
         return -1;
