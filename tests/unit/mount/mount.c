@@ -44,7 +44,7 @@ test_default_path_is_guarded(void **state)
     assert_int_equal(errno, EROFS);
     struct mount_info found = { .state = MOUNT_ACTIVE };
     struct err err = ERR_INIT;
-    for (int i = 0; i < 300 && found.state != MOUNT_FAILED; i++) {
+    for (int i = 0; i < 3000 && found.state != MOUNT_FAILED; i++) {
         clock_sleep_ns(10 * NS_PER_MS);
         assert_int_equal(mount_find(service, one.id, &found, &err), 0);
     }
@@ -281,7 +281,7 @@ test_death_and_return(void **state)
     assert_true(is_fuse(in_work("m")));
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    for (int i = 0; i < 300 && is_fuse(in_work("m")); i++)
+    for (int i = 0; i < 3000 && is_fuse(in_work("m")); i++)
         clock_sleep_ns(10 * NS_PER_MS);
     assert_false(is_fuse(in_work("m"))); /* the mounter took it away */
     assert_int_equal(open(in_work("m/beside"), O_WRONLY | O_CREAT | O_CLOEXEC, 0644), -1);

@@ -143,7 +143,7 @@ a_file_made_while_the_outcome_is_unknown_stands(void **state)
     hold(HOOK_HEAD);
     atomic_store(&rig.hook->lose[HOOK_DELETE], 1);
     unlink_at("f");
-    for (int i = 0; i < 2000 && in_bucket("f"); i++)
+    for (int i = 0; i < 30000 && in_bucket("f"); i++)
         clock_sleep_ns(NS_PER_MS);
     save("f", "two");
     release(HOOK_HEAD);
@@ -161,7 +161,7 @@ a_file_moved_while_the_outcome_is_unknown_is_at_one_place(void **state)
     hold(HOOK_HEAD);
     atomic_store(&rig.hook->lose[HOOK_PUT], 1);
     save("a", "one");
-    for (int i = 0; i < 2000 && !in_bucket("a"); i++)
+    for (int i = 0; i < 30000 && !in_bucket("a"); i++)
         clock_sleep_ns(NS_PER_MS);
     assert_true(in_bucket("a"));
     move("a", "b", 0);

@@ -123,7 +123,7 @@ a_clock_put_back_hides_no_work(void **state)
     RUN_OK(rig.err, index_write(rig.service->index, INDEX_NORMAL, put_far_away, NULL, &rig.err));
     atomic_store(&rig.hook->fail[HOOK_PUT], 0);
     sync_kick(rig.service);
-    for (int i = 0; i < 5000 && !in_bucket("f"); i++)
+    for (int i = 0; i < 60000 && !in_bucket("f"); i++)
         clock_sleep_ns(NS_PER_MS);
     assert_bucket("f", "bytes");
 }
@@ -141,7 +141,7 @@ the_barrier_waits_for_the_losers_bytes(void **state)
         (void)snprintf(path, sizeof(path), "f%d", i);
         save(path, "mine");
         foreign_put(path, "theirs");
-        (void)flush_within(10 * NS_PER_S, &barrier);
+        (void)flush_within(60 * NS_PER_S, &barrier);
         (void)conflicts(&row);
         (void)snprintf(key, sizeof(key), ".holdfast/conflicts/v/%s", row.id);
         /* Ours may have been faster than the other client. */
@@ -171,7 +171,7 @@ a_removed_volume_gives_its_lease_back_to_nobody(void **state)
     RUN_OK(rig.err, volume_create(rig.service, &settings, &info, &rig.err));
     uint64_t epoch = 0;
     struct index_volume row = { .id = info.id };
-    for (int i = 0; i < 5000 && !lease_keeper_held(rig.service, &row, &epoch); i++)
+    for (int i = 0; i < 60000 && !lease_keeper_held(rig.service, &row, &epoch); i++)
         clock_sleep_ns(NS_PER_MS);
     assert_true(lease_keeper_held(rig.service, &row, &epoch));
 }

@@ -31,7 +31,7 @@ static void
 flush_with_conflict(void)
 {
     struct volume_barrier barrier;
-    assert_int_equal(flush_within(10 * NS_PER_S, &barrier), -1);
+    assert_int_equal(flush_within(60 * NS_PER_S, &barrier), -1);
     assert_int_equal(rig.err.code, ERR_CONFLICT);
     assert_int_equal(barrier.conflicts, 1);
 }
@@ -143,7 +143,7 @@ the_writer_of_a_lost_file_is_told_and_keeps_what_it_writes(void **state)
     write_at(file, "two", 0);
     volume_file_close(file, &rig.ctx);
     struct volume_barrier barrier;
-    (void)flush_within(10 * NS_PER_S, &barrier);
+    (void)flush_within(60 * NS_PER_S, &barrier);
     assert_int_equal(conflicts(&row), 2);
     assert_string_equal(row.path, "f");
     char *data = conflict_bytes(&row);
@@ -243,7 +243,7 @@ a_whole_file_replaces_one_that_is_being_written(void **state)
     assert_int_equal(volume_file_flush(writer, &rig.ctx, &rig.err), -1);
     assert_int_equal(rig.err.code, ERR_CONFLICT);
     volume_file_close(writer, &rig.ctx);
-    (void)flush_within(10 * NS_PER_S, &barrier);
+    (void)flush_within(60 * NS_PER_S, &barrier);
     assert_bucket("f", "theirs");
     assert_reads("f", "theirs");
     assert_conflict_holds("mine", "conflict", "f");
@@ -265,7 +265,7 @@ a_writer_that_lost_its_name_is_kept_across_a_crash(void **state)
     volume_service_close(rig.service, 0);
     free(writer);
     rig_serve(&(struct rig_options){ .weak_delete = false });
-    (void)flush_within(10 * NS_PER_S, &barrier);
+    (void)flush_within(60 * NS_PER_S, &barrier);
     assert_bucket("f", "theirs");
     assert_conflict_holds("mine", "conflict", "f");
 }
@@ -286,7 +286,7 @@ each_round_of_two_writers_has_one_winner_and_one_conflict(void **state)
         write_at(file, mine, 0);
         foreign_put("f", theirs);
         close_file(file);
-        assert_int_equal(flush_within(10 * NS_PER_S, &barrier), -1);
+        assert_int_equal(flush_within(60 * NS_PER_S, &barrier), -1);
         assert_int_equal(rig.err.code, ERR_CONFLICT);
         assert_int_equal(conflicts(NULL), i);
         assert_bucket("f", theirs);

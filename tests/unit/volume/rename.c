@@ -339,8 +339,7 @@ a_file_moved_during_a_torn_save_follows_its_name(void **state)
     clock_sleep_ns(NS_PER_S / 2); /* the engine sees that there is nothing to send yet */
     volume_service_close(rig.service, 0);
     free(writer);
-    rig_serve(
-        &(struct rig_options){ .weak_delete = rig.hook->base.caps.delete_if_match != STORE_YES });
+    rig_serve(&(struct rig_options){ .weak_delete = weak });
     (void)flush_within(60 * NS_PER_S, &barrier);
     assert_int_equal(barrier.pending, 0);
     assert_reads("s1", "old");
