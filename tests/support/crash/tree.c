@@ -60,7 +60,7 @@ hash_hex(const void *data, size_t len, char out[SHA256_HEX], struct err *err)
 /* ---- the volume ---- */
 
 static int
-read_node(struct volume_service *service, int64_t node, uint8_t **data, size_t *len,
+read_once(struct volume_service *service, int64_t node, uint8_t **data, size_t *len,
           struct err *err)
 {
     struct volume_ctx ctx = rig_ctx(99);
@@ -93,6 +93,27 @@ read_node(struct volume_service *service, int64_t node, uint8_t **data, size_t *
     *data = bytes;
     *len = have;
     return 0;
+}
+
+/* After a power cut the index may be behind the bucket: a listing that ends between the look at the size and the open brings
+ * the newer version. Then the size of now has to be the one of the bytes. */
+static int
+read_node(struct volume_service *service, int64_t node, uint8_t **data, size_t *len,
+          struct err *err)
+{
+    struct volume_ctx ctx = rig_ctx(99);
+    struct volume_attr before, after;
+    for (int tries = 0;; tries++) {
+        if (volume_getattr(service, &ctx, node, &before, err) != 0)
+            return -1;
+        if (read_once(service, node, data, len, err) == 0)
+            return 0;
+        struct err local = ERR_INIT;
+        bool moved = volume_getattr(service, &ctx, node, &after, &local) == 0 &&
+                     strcmp(before.etag, after.etag) != 0;
+        if (!moved || tries == 3)
+            return -1;
+    }
 }
 
 int
