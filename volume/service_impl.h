@@ -96,7 +96,6 @@ struct volume_service {
     struct event_queue *events;
     struct lease_keeper *leases;
     struct lister *lister;
-    struct pool *fetchers;     /* metadata and bytes wanted by somebody who waits */
     pthread_mutex_t drop_lock; /* leaf */
     struct drop_list dropped;  /* content files that wait for a durable commit */
     int64_t list_ttl_ns;
