@@ -57,6 +57,19 @@ struct store_cond {
  */
 enum store_outcome { STORE_NOT_DONE, STORE_DONE, STORE_REFUSED, STORE_UNKNOWN };
 
+/* How an object is to be kept; NULL or "" members: as the bucket's own settings say. */
+struct store_placement {
+    const char *storage_class; /* x-amz-storage-class */
+    const char *encryption;    /* x-amz-server-side-encryption: "AES256", "aws:kms" */
+    const char *kms_key_id;    /* with "aws:kms" */
+};
+
+/*
+ * Told of a multipart upload before its first part goes out; it makes `upload_id` durable, so that a crash leaves
+ * nothing that nobody knows of. An error ends the PUT with STORE_NOT_DONE (the upload is aborted).
+ */
+typedef int store_upload_fn(void *arg, const char *upload_id, struct err *err);
+
 struct store_put {
     const char *key;
     struct store_body body;
@@ -65,6 +78,13 @@ struct store_put {
     /* May be NULL. "holdfast-version" in it is the write id of the lost-answer check. */
     const struct meta *meta;
     int64_t deadline_ns; /* clock_mono_ns() value; 0: the store's default for the size */
+    /*
+     * May be NULL. Whether a PUT goes in parts is the store's decision: always beyond caps.max_put_bytes; below it only
+     * where the completion was proven to judge `cond` (docs/mechanisms.md section 1), else it is one conditional PUT.
+     */
+    store_upload_fn *on_upload;
+    void *on_upload_arg;
+    const struct store_placement *placement; /* may be NULL */
 };
 struct store_put_result {
     enum store_outcome outcome; /* set on success and on error */
@@ -100,6 +120,7 @@ struct store_copy {
     const char *to;
     const struct meta *meta; /* NULL: copy the source's metadata, else replace it */
     int64_t deadline_ns;
+    const struct store_placement *placement; /* may be NULL */
 };
 
 struct store_list_entry {
@@ -120,6 +141,17 @@ struct store_list {
     void *arg;
     int64_t deadline_ns;
 };
+
+/* An unfinished multipart upload. */
+struct store_upload {
+    const char *key; /* relative to the store's prefix */
+    const char *upload_id;
+    int64_t initiated_ns; /* wall clock of the store; 0: not told */
+};
+typedef int store_uploads_fn(void *arg, const struct store_upload *upload, struct err *err);
+
+/* What became of one key of store_delete_many(): `code` 0 for deleted (or absent). Called once for each key. */
+typedef void store_deleted_fn(void *arg, const char *key, enum err_code code, const char *message);
 
 struct store_presign {
     const char *method; /* "GET", "PUT", "HEAD" */
@@ -144,14 +176,26 @@ struct store_caps {
     enum store_yes_no list_consistent;
     enum store_yes_no presign;
     enum store_yes_no folds_names; /* YES: keys are composed to NFC */
+    enum store_yes_no multipart;
+    enum store_yes_no complete_if_absent,
+        complete_if_match;         /* CompleteMultipartUpload judges them */
+    enum store_yes_no copy_parts;  /* UploadPartCopy */
+    enum store_yes_no delete_many; /* DeleteObjects */
+    enum store_yes_no list_uploads;
     int64_t min_write_interval_ns; /* per key; 1 s at R2 */
     uint64_t max_put_bytes;
+    uint64_t max_copy_bytes; /* of one CopyObject; larger ones go in parts */
 };
 
-/* Counters since open, for status and metrics. */
+/* Counters since open, for status, metrics and the cost meter. Each attempt that reached the store counts as one. */
 struct store_counters {
     uint64_t requests, retries, errors, bytes_up, bytes_down;
     uint64_t gets, puts, heads, deletes, lists, copies;
+    uint64_t upload_calls; /* initiate, parts, complete, abort, list of uploads */
+    uint64_t other;
+    uint64_t slow_downs;        /* answers that asked for fewer requests */
+    uint64_t limited_ns;        /* time that requests waited for the limiter */
+    unsigned window, in_flight; /* how many requests may be, and are, under way */
 };
 
 struct buf;
@@ -169,6 +213,13 @@ struct store_ops {
     int (*copy)(struct store *store, const struct store_copy *req, struct store_put_result *res,
                 struct err *err);
     int (*list)(struct store *store, const struct store_list *req, struct err *err);
+    /* These three may be NULL: the gate answers ERR_STORE_UNSUPPORTED, and deletes one by one. */
+    int (*delete_many)(struct store *store, const char *const *keys, size_t count,
+                       int64_t deadline_ns, store_deleted_fn *fn, void *arg, struct err *err);
+    int (*uploads)(struct store *store, const char *prefix, store_uploads_fn *fn, void *arg,
+                   struct err *err);
+    int (*upload_abort)(struct store *store, const char *key, const char *upload_id,
+                        int64_t deadline_ns, struct err *err);
     /* The URL goes into `url`; ERR_STORE_UNSUPPORTED where there is no such thing (mem:, file:). */
     int (*presign)(struct store *store, const struct store_presign *req, struct buf *url,
                    struct err *err);
@@ -200,6 +251,19 @@ int store_delete(struct store *store, const struct store_delete *req, enum store
 int store_copy(struct store *store, const struct store_copy *req, struct store_put_result *res,
                struct err *err) MUST_CHECK;
 int store_list(struct store *store, const struct store_list *req, struct err *err) MUST_CHECK;
+/*
+ * Deletes keys without a condition, in batches of at most 1,000: for write-once keys under ".holdfast/" only (INV-4).
+ * -1 when any key failed; `fn` (may be NULL) tells of each.
+ */
+int store_delete_many(struct store *store, const char *const *keys, size_t count,
+                      int64_t deadline_ns, store_deleted_fn *fn, void *arg,
+                      struct err *err) MUST_CHECK;
+/* Unfinished multipart uploads below `prefix`. */
+int store_uploads(struct store *store, const char *prefix, store_uploads_fn *fn, void *arg,
+                  struct err *err) MUST_CHECK;
+/* Ends an upload and frees its parts; 0 also when it is gone. Checks afterwards, since a late part brings it back. */
+int store_upload_abort(struct store *store, const char *key, const char *upload_id,
+                       int64_t deadline_ns, struct err *err) MUST_CHECK;
 int store_presign(struct store *store, const struct store_presign *req, struct buf *url,
                   struct err *err) MUST_CHECK;
 /* Stores what it finds in store->caps. */
