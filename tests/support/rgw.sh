@@ -7,7 +7,8 @@
 #   wipe DIR       stop, then remove DIR (only a directory that this script has made)
 #   bucket DIR NAME...        make buckets
 #   pause DIR / resume DIR    freeze and thaw the OSD: requests are taken, the answer is lost or late
-#   token DIR      with RGW_STS=1: temporary keys with a session token, as NAME=value lines
+#   token DIR [SECONDS]       with RGW_STS=1: temporary keys with a session token, as NAME=value lines; they end after
+#                  an hour, or after SECONDS (STS itself gives none that live less than 15 minutes)
 #   admin DIR ...  radosgw-admin; ceph DIR ...  ceph
 #
 # Read at the first start of DIR, then kept in DIR/settings:
@@ -305,18 +306,36 @@ make_buckets() {
     done
 }
 
-print_token() {
+# Another end for a session token. radosgw keeps it inside the token, encrypted with rgw_sts_key (AES-128-CBC, the IV is
+# CEPH_AES_IV of auth/Crypto.h), as a text of 30 bytes; we made that key, so we may write what STS would refuse to.
+shorten_token() { # SECONDS <TOKEN
+    local key iv
+    key=$(printf holdfasttestsk16 | od -An -tx1 | tr -d ' \n')
+    iv=$(printf cephsageyudagreg | od -An -tx1 | tr -d ' \n')
+    base64 -d | openssl enc -d -aes-128-cbc -K "$key" -iv "$iv" | python3 -c '
+import datetime, re, sys
+end = datetime.datetime.utcnow() + datetime.timedelta(seconds=int(sys.argv[1]))
+text = end.strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
+blob, count = re.subn(rb"(?<=\x1e\0\0\0)\d{4}-[0-9T:.-]{24}Z", text, sys.stdin.buffer.read(), count=1)
+assert count == 1 and len(text) == 30
+sys.stdout.buffer.write(blob)' "$1" | openssl enc -aes-128-cbc -K "$key" -iv "$iv" | base64 -w 0
+}
+
+print_token() { # [SECONDS]
     load_settings
     [ "$RGW_STS" = 1 ] || die "this cluster was not made with RGW_STS=1"
-    local answer name tag body='Action=AssumeRole&Version=2011-06-15&RoleArn=arn:aws:iam:::role/tester&RoleSessionName=tests&DurationSeconds=3600'
+    local seconds=${1:-3600} answer name tag value body='Action=AssumeRole&Version=2011-06-15&RoleArn=arn:aws:iam:::role/tester&RoleSessionName=tests&DurationSeconds=3600'
     answer=$(signed_curl sts "$body" --data-raw "$body" "http://127.0.0.1:$RGW_PORT/")
     while read -r name tag; do
-        echo "$name=$(sed -n "s:.*<$tag>\([^<]*\)</$tag>.*:\1:p" <<<"$answer")"
+        value=$(sed -n "s:.*<$tag>\([^<]*\)</$tag>.*:\1:p" <<<"$answer")
+        [ "$name" != S3_SESSION_TOKEN ] || value=$(shorten_token "$seconds" <<<"$value")
+        echo "$name=$value"
     done <<'NAMES'
 S3_TOKEN_ACCESS_KEY AccessKeyId
 S3_TOKEN_SECRET_KEY SecretAccessKey
 S3_SESSION_TOKEN SessionToken
 NAMES
+    date -u -d "+$seconds seconds" '+S3_TOKEN_EXPIRES=%Y-%m-%dT%H:%M:%SZ'
 }
 
 osd_signal() {
@@ -356,7 +375,7 @@ wipe) wipe ;;
 bucket) make_buckets "$@" ;;
 pause) osd_signal STOP ;;
 resume) osd_signal CONT ;;
-token) print_token ;;
+token) print_token "$@" ;;
 admin) admin "$@" ;;
 ceph) ceph_ "$@" ;;
 esac
