@@ -60,6 +60,37 @@ http_store_meta_fields(const struct meta *meta, struct buf *text, struct client_
 }
 
 static int
+placement_field(const char *name, const char *value, struct client_request *request,
+                struct err *err)
+{
+    if (!value || !*value)
+        return 0;
+    for (const char *c = value; *c; c++) {
+        if (*c <= 0x20 || *c > 0x7e)
+            return err_set(err, ERR_INVAL, "%s holds a blank or a character that is not ASCII",
+                           name);
+    }
+    client_field(request, name, value);
+    return 0;
+}
+
+int
+http_store_placement_fields(const struct store_placement *placement, struct client_request *request,
+                            struct err *err)
+{
+    if (!placement)
+        return 0;
+    if (placement->kms_key_id && *placement->kms_key_id &&
+        (!placement->encryption || strncmp(placement->encryption, "aws:kms", 7) != 0))
+        return err_set(err, ERR_INVAL, "a KMS key goes with the encryption aws:kms only");
+    if (placement_field("x-amz-storage-class", placement->storage_class, request, err) < 0 ||
+        placement_field("x-amz-server-side-encryption", placement->encryption, request, err) < 0)
+        return -1;
+    return placement_field("x-amz-server-side-encryption-aws-kms-key-id", placement->kms_key_id,
+                           request, err);
+}
+
+static int
 read_meta(const struct http_response *response, struct meta *out, struct err *err)
 {
     const char *name;

@@ -38,6 +38,8 @@ build_copy(struct copying *copying, struct client_request *request, struct err *
         client_field(request, "x-amz-copy-source-if-match", buf_cstr(&copying->etag));
     }
     client_field(request, "x-amz-metadata-directive", req->meta ? "REPLACE" : "COPY");
+    if (http_store_placement_fields(req->placement, request, err) < 0)
+        return -1;
     return http_store_meta_fields(req->meta, &copying->meta, request, err);
 }
 

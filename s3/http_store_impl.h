@@ -39,6 +39,10 @@ int http_store_etag(const struct http_store *self, const char *etag, struct buf 
  * request and may not move: it is reserved first. */
 int http_store_meta_fields(const struct meta *meta, struct buf *text,
                            struct client_request *request, struct err *err) MUST_CHECK;
+/* How the object is to be kept: x-amz-storage-class and the encryption headers, for whatever makes an object (PUT,
+ * CopyObject, CreateMultipartUpload; not for parts). The strings must outlive the request. `placement` may be NULL. */
+int http_store_placement_fields(const struct store_placement *placement,
+                                struct client_request *request, struct err *err) MUST_CHECK;
 /* ETag, size (from `total` or, when that is UINT64_MAX, Content-Length), times, type and metadata of an answer. */
 int http_store_object(const struct http_response *response, uint64_t total,
                       struct store_object *out, struct err *err) MUST_CHECK;

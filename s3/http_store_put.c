@@ -85,7 +85,8 @@ build(struct writing *writing, struct client_request *request, struct err *err)
             return -1;
         client_field(request, "content-md5", buf_cstr(&writing->md5));
     }
-    if (add_condition(writing, request, err) < 0)
+    if (add_condition(writing, request, err) < 0 ||
+        http_store_placement_fields(req->placement, request, err) < 0)
         return -1;
     return http_store_meta_fields(req->meta, &writing->meta, request, err);
 }
