@@ -37,6 +37,7 @@ create(struct ctx *ctx)
     CHECK(ctx, holds(ctx, key, TEXT("first")));
 }
 
+/* B208 */
 static void
 create_existing(struct ctx *ctx)
 {
@@ -242,6 +243,7 @@ check_one_winner(struct ctx *ctx, const struct racer racers[THREADS], const char
     }
 }
 
+/* B101 */
 static void
 parallel_creates(struct ctx *ctx)
 {

@@ -70,6 +70,7 @@ copy_zero(struct ctx *ctx)
     CHECK(ctx, holds(ctx, key_of(ctx, "to"), "", 0));
 }
 
+/* B073 */
 static void
 copy_odd_names(struct ctx *ctx)
 {

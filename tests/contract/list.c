@@ -140,7 +140,7 @@ put_many(struct ctx *ctx)
     return true;
 }
 
-/* More keys than one page of S3 holds; also in pages of our own, each starting after the last key. */
+/* B067: more keys than one page of S3 holds; also in pages of our own, each starting after the last key. */
 static void
 list_pages(struct ctx *ctx)
 {

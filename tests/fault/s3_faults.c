@@ -36,6 +36,7 @@ static const struct put_row put_rows[] = {
     { "wrong_etag", 0, 1 },     { "long_length", 0, 1 },
 };
 
+/* B022, B099, B192, S4, S16 */
 static void
 put_creates_once(void **state)
 {
@@ -72,7 +73,7 @@ put_replaces_once(void **state)
     }
 }
 
-/* A held-back attempt lands after its retry: the condition keeps it from doing harm. */
+/* S5: a held-back attempt lands after its retry: the condition keeps it from doing harm. */
 static void
 put_late(void **state)
 {
@@ -218,6 +219,7 @@ copy_at(const char *from, const char *etag, const char *to)
     return on_time(store_copy(store, &req, &res, &err));
 }
 
+/* B018, B191 */
 static void
 copies(void **state)
 {
@@ -273,6 +275,7 @@ work(void *arg)
     return NULL;
 }
 
+/* B021, S14 */
 static void
 slowdown_under_load(void **state)
 {

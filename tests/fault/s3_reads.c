@@ -53,7 +53,7 @@ get_at(const char *key, uint64_t off, uint64_t len, const char *if_match, struct
     return result;
 }
 
-/* The sink sees each byte once (INV-9). */
+/* B117, B119, S15, S16: the sink sees each byte once (INV-9). */
 static void
 get_goes_on(void **state)
 {
@@ -81,6 +81,7 @@ get_goes_on(void **state)
     }
 }
 
+/* S18 */
 static void
 get_bad_answers(void **state)
 {
@@ -103,6 +104,7 @@ get_bad_answers(void **state)
     }
 }
 
+/* S18 */
 static void
 get_flipped_byte(void **state)
 {
@@ -281,6 +283,7 @@ list_keys(struct buf *out)
     return on_time(store_list(store, &req, &err));
 }
 
+/* B066, B071 */
 static void
 lists(void **state)
 {
@@ -320,6 +323,7 @@ lists(void **state)
 
 /* ---- clock, load, probe, links ---- */
 
+/* B014, S21 */
 static void
 wrong_clock(void **state)
 {
@@ -341,6 +345,7 @@ wrong_clock(void **state)
     assert_int_equal(head_of(store, "k", SHORT), 0); /* and back */
 }
 
+/* B102, B208, B209, S20 */
 static void
 probe_tells_the_truth(void **state)
 {

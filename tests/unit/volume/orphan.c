@@ -1,6 +1,6 @@
 #include "tests/unit/volume/volume_fixture.h"
 
-/* Files without a name: unlinked or replaced while open (B026), and nothing of them stays. */
+/* Files without a name: unlinked or replaced while open, and nothing of them stays. */
 
 static int
 count_row(void *arg, const struct index_content *row, struct err *err)
@@ -25,6 +25,7 @@ content_rows(void)
     return count;
 }
 
+/* B026, B162 */
 static void
 an_unlinked_file_works_until_its_close(void **state)
 {
@@ -88,6 +89,7 @@ a_name_made_anew_is_another_file(void **state)
     (void)out;
 }
 
+/* B026 */
 static void
 a_file_replaced_by_a_rename_goes_on_for_its_readers(void **state)
 {

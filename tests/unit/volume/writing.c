@@ -22,7 +22,7 @@ a_refused_open_leaves_the_other_writer_alone(void **state)
     assert_bucket("full", "second");
 }
 
-/* A copy for a writer is made from bytes whose upload runs. */
+/* B001: A copy for a writer is made from bytes whose upload runs. */
 static void
 an_unchanged_open_does_not_end_an_upload_that_fails(void **state)
 {
@@ -118,7 +118,7 @@ freeze(struct volume_file *file)
     return id;
 }
 
-/* An upload's end is the end of the bytes that were sent, not of those that came after. */
+/* B173: An upload's end is the end of the bytes that were sent, not of those that came after. */
 static void
 later_bytes_stay_staged_when_the_upload_before_ends(void **state)
 {
@@ -147,6 +147,7 @@ later_bytes_stay_staged_when_the_upload_before_ends(void **state)
     assert_bucket("f", "two");
 }
 
+/* B057 */
 static void
 a_missing_cache_file_is_fetched_again(void **state)
 {
@@ -161,6 +162,7 @@ a_missing_cache_file_is_fetched_again(void **state)
     assert_reads("f", "bytes");
 }
 
+/* B057 */
 static void
 missing_staged_bytes_are_an_error_and_not_an_absence(void **state)
 {
