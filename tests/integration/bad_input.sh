@@ -54,6 +54,7 @@ s3() { # BUCKET [PARAMETERS]
 
 # ---- the store ----
 state=$WORK/s1
+# B041: what can never work ends at once
 bad_start 'no bucket' 4 20 'bucket' "$state" "$(s3 nosuchbucket)"
 clean 'no bucket' "$state"
 AWS_SECRET_ACCESS_KEY=wrong bad_start 'wrong secret key' 5 20 'key|signature|denied' "$state" "$(s3 test)"
@@ -122,6 +123,7 @@ state=$WORK/s2
 gateway_start "$state" "file://$WORK/bucket"
 check_status 0 "$HOLDFAST" volume create v
 check_status 0 "$HOLDFAST" put "$WORK/x" v:/x
+# B204: one process for one state directory
 bad_start 'second daemon on the same state' 1 10 'another|already|second|lock|runs|use' "$state" "file://$WORK/bucket"
 check_status 0 "$HOLDFAST" cat v:/x
 bad 'overlapping prefix' 1 10 "'v'" "$HOLDFAST" volume create inner --prefix v/inner/
@@ -147,6 +149,7 @@ if [ -c /dev/fuse ] && [ "$(id -u)" = 0 ]; then
     sleeper=$!
     defer "stop_pid $sleeper KILL"
     sleep 0.3
+    # B147, S34
     bad 'unmount of a mount in use' 1 40 "$sleeper|in use|busy" "$HOLDFAST" umount "$WORK/busy"
     check_same 'still mounted' "$WORK/x" "$WORK/busy/x"
     stop_pid "$sleeper" KILL

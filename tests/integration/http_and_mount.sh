@@ -12,7 +12,7 @@ mkdir "$WORK/m"
 check_status 0 "$HOLDFAST" mount v "$WORK/m"
 M=$WORK/m
 
-# ---- each sees the other at once ----
+# ---- each sees the other at once ---- (B183)
 for i in 1 2 3 4 5 6 7 8 9 10; do
     echo "http $i" | "$HOLDFAST" put - v:/a || fail "put $i"
     check_eq "the mount after put $i" "http $i" "$(cat "$M/a")"

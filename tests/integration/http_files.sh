@@ -28,7 +28,7 @@ code() { jq -r .code "$WORK/api.body"; }
 printf '0123456789' >"$WORK/ten"
 printf 'abcde' >"$WORK/five"
 
-# ---- a write says what it believes to be there ----
+# ---- a write says what it believes to be there ---- (B104)
 check_eq 'PUT without a condition' 428 "$(put a "$WORK/ten")"
 check_eq 'its code' precondition-needed "$(code)"
 check_eq 'its title' 'Precondition Required' "$(jq -r .title "$WORK/api.body")"
@@ -101,7 +101,7 @@ tail -c +12345679 "$WORK/big" | head -c 1000000 >"$WORK/piece"
 check_eq 'a piece' 206 "$(get big -H 'Range: bytes=12345678-13345677')"
 check_same 'a piece of a large file' "$WORK/piece" "$WORK/api.body"
 
-# A PUT that is cut in the middle changes nothing.
+# A PUT that is cut in the middle changes nothing. (S39)
 python3 - "$PORT" "$(gateway_token)" "$etag" <<'PY'
 import socket, sys
 port, token, etag = sys.argv[1:]

@@ -16,6 +16,7 @@ STORE_PORT=$(tr -dc 0-9 <"$WORK/server.port")
 export AWS_ACCESS_KEY_ID=FAULTSERVERKEY000001 AWS_SECRET_ACCESS_KEY=faultServerSecret/0123456789+abcdefghij
 STORE="s3://test?endpoint=http://127.0.0.1:$STORE_PORT&region=us-east-1&style=path"
 
+# B036, B169, S15
 # ---- one gateway fills the bucket, a second one with an empty state meets it ----
 gateway_start "$WORK/first" "$STORE"
 check_status 0 "$HOLDFAST" volume create v

@@ -75,7 +75,7 @@ ceph(void **state)
     assert_int_equal(caps.server_side_copy, STORE_YES);
 }
 
-/* INV-3: 200 and overwritten, in spite of the condition. */
+/* B102, B209: INV-3: 200 and overwritten, in spite of the condition. */
 static void
 ignores_conditions(void **state)
 {
@@ -93,7 +93,7 @@ ignores_conditions(void **state)
     assert_int_equal(caps.put_atomic, STORE_NO);
 }
 
-/* A 412 that overwrites all the same, a refusal of every condition, and two winners. */
+/* B101: a 412 that overwrites all the same, a refusal of every condition, and two winners. */
 static void
 half_truths(void **state)
 {

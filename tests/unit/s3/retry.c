@@ -63,6 +63,7 @@ backoff_is_jittered_and_bounded(void **state)
     }
 }
 
+/* B022 */
 static void
 retry_after(void **state)
 {

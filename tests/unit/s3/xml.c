@@ -61,6 +61,7 @@ static const char page[] =
     "<ETag>e</ETag><Size>0</Size></Contents>"
     "<CommonPrefixes><Prefix>ab/</Prefix></CommonPrefixes></ListBucketResult>";
 
+/* B077, B078 */
 static void
 list_page(void **state)
 {
@@ -87,6 +88,7 @@ list_page(void **state)
     "<ETag>e</ETag><Size>1</Size></Contents>"
 #define LIST(body) "<ListBucketResult><IsTruncated>false</IsTruncated>" body "</ListBucketResult>"
 
+/* B078 */
 static void
 list_not_encoded(void **state)
 {
@@ -172,6 +174,7 @@ copy_result(void **state)
     assert_int_equal(err.code, ERR_STORE_BAD_ANSWER);
 }
 
+/* B088 */
 static void
 etags(void **state)
 {
