@@ -105,6 +105,7 @@ read_once(void *arg)
     return NULL;
 }
 
+/* B157 */
 static void
 test_readers_see_whole_changes(void **state)
 {
