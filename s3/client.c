@@ -185,8 +185,9 @@ draft_send(struct client *client, const struct client_request *request, const st
            struct client_answer *answer, struct err *err)
 {
     int64_t idle = (request->deadline_ns - clock_mono_ns()) / 2;
-    if (idle > IDLE_MAX)
-        idle = IDLE_MAX;
+    int64_t idle_max = request->idle_max_ns ? request->idle_max_ns : IDLE_MAX;
+    if (idle > idle_max)
+        idle = idle_max;
     if (idle < IDLE_MIN)
         idle = IDLE_MIN;
     const struct http_request wire = {
@@ -214,11 +215,17 @@ enter(struct client *client, int64_t deadline_ns, struct err *err)
     struct timespec until = { .tv_sec = (time_t)(deadline_ns / NS_PER_S),
                               .tv_nsec = (long)(deadline_ns % NS_PER_S) };
     scope_unlock pthread_mutex_t *held = scope_lock(&client->lock);
-    while (!retry_limit_enter(&client->limit)) {
-        if (pthread_cond_timedwait(&client->freed, held, &until) == ETIMEDOUT)
-            return err_set(err, ERR_STORE_TIMEOUT, "too many requests to the store are waiting");
-    }
-    return 0;
+    if (retry_limit_enter(&client->limit))
+        return 0;
+    int64_t begun = clock_mono_ns();
+    bool in_time = true;
+    while (in_time && !retry_limit_enter(&client->limit))
+        in_time = pthread_cond_timedwait(&client->freed, held, &until) != ETIMEDOUT;
+    atomic_fetch_add(&client->limited_ns, (uint64_t)(clock_mono_ns() - begun));
+    if (in_time)
+        return 0;
+    pthread_cond_signal(&client->freed); /* a signal that came with the time-out goes on */
+    return err_set(err, ERR_STORE_TIMEOUT, "too many requests to the store are waiting");
 }
 
 static void
@@ -226,7 +233,10 @@ leave(struct client *client, enum retry_result result)
 {
     pthread_mutex_lock(&client->lock);
     retry_limit_leave(&client->limit, result);
-    pthread_cond_broadcast(&client->freed);
+    /* One of those who wait for each free place: a success frees its own and may open another. */
+    unsigned taken = client->limit.in_flight;
+    for (unsigned i = taken; i < client->limit.window && i < taken + 2; i++)
+        pthread_cond_signal(&client->freed);
     pthread_mutex_unlock(&client->lock);
 }
 
@@ -237,7 +247,9 @@ count_request(struct client *client, const struct client_request *request)
 {
     atomic_fetch_add(&client->requests, 1);
     _Atomic uint64_t *kind = &client->gets;
-    if (strcmp(request->method, "HEAD") == 0)
+    if (request->count != CLIENT_BY_METHOD)
+        kind = request->count == CLIENT_UPLOAD ? &client->upload_calls : &client->other;
+    else if (strcmp(request->method, "HEAD") == 0)
         kind = &client->heads;
     else if (strcmp(request->method, "DELETE") == 0)
         kind = &client->deletes;
@@ -347,6 +359,8 @@ exchange(struct client *client, const struct client_request *request, struct dra
     result = result == 0 ? judge(client, request, answer, draft->wall_ns, err)
                          : judge_transport(request, answer, err);
     trace(request, draft, answer, clock_mono_ns() - begun);
+    if (result < 0 && answer->verdict == RETRY_SLOW)
+        atomic_fetch_add(&client->slow_downs, 1);
     leave(client, result == 0                     ? RETRY_RESULT_GOOD
                   : answer->verdict == RETRY_SLOW ? RETRY_RESULT_SLOW
                                                   : RETRY_RESULT_BAD);

@@ -46,6 +46,7 @@ struct client {
     _Atomic uint64_t seed;
     _Atomic uint64_t requests, retries, errors, bytes_up, bytes_down;
     _Atomic uint64_t gets, puts, heads, deletes, lists, copies;
+    _Atomic uint64_t upload_calls, other, slow_downs, limited_ns;
 };
 
 /* From the URL and its parameters; no network traffic. client_close() also after a failure. */
@@ -53,8 +54,12 @@ int client_open(struct client *client, const struct store_open_args *args,
                 struct err *err) MUST_CHECK;
 void client_close(struct client *client);
 
+/* As what a request counts; by its method when not said. */
+enum client_count { CLIENT_BY_METHOD, CLIENT_UPLOAD, CLIENT_OTHER };
+
 #define CLIENT_FIELDS 48
 struct client_request {
+    enum client_count count;
     const char *method;
     const char *key; /* relative to the prefix; NULL: the bucket */
     struct canonical_query query;
@@ -67,6 +72,7 @@ struct client_request {
     void *arg;
     int64_t deadline_ns;
     int64_t deadline_bonus_ns_per_mib;
+    int64_t idle_max_ns; /* how long the store may be silent; 0: the usual 15 s */
 };
 void client_field(struct client_request *request, const char *name, const char *value);
 

@@ -292,7 +292,15 @@ http_store_counters(struct store *store, struct store_counters *out)
         .deletes = atomic_load(&client->deletes),
         .lists = atomic_load(&client->lists),
         .copies = atomic_load(&client->copies),
+        .upload_calls = atomic_load(&client->upload_calls),
+        .other = atomic_load(&client->other),
+        .slow_downs = atomic_load(&client->slow_downs),
+        .limited_ns = atomic_load(&client->limited_ns),
     };
+    pthread_mutex_lock(&client->lock);
+    out->window = client->limit.window;
+    out->in_flight = client->limit.in_flight;
+    pthread_mutex_unlock(&client->lock);
 }
 
 static void

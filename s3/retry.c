@@ -60,7 +60,8 @@ retry_deadline_ns(int64_t mono_now_ns, uint64_t size)
 void
 retry_limit_init(struct retry_limit *limit, unsigned max)
 {
-    *limit = (struct retry_limit){ .max = max, .window = max };
+    *limit = (struct retry_limit){ .max = max,
+                                   .window = max < RETRY_WINDOW_START ? max : RETRY_WINDOW_START };
 }
 
 bool
@@ -72,13 +73,35 @@ retry_limit_enter(struct retry_limit *limit)
     return true;
 }
 
+static void
+halve(struct retry_limit *limit)
+{
+    limit->window = limit->window > 1 ? limit->window / 2 : 1;
+    limit->settling = limit->in_flight;
+    limit->slowed = true;
+    limit->good = 0;
+}
+
+static void
+grow(struct retry_limit *limit)
+{
+    limit->good++;
+    if (limit->window == limit->max || (limit->slowed && limit->good < limit->window))
+        return;
+    limit->window++;
+    limit->good = 0;
+}
+
 void
 retry_limit_leave(struct retry_limit *limit, enum retry_result result)
 {
     assert(limit->in_flight > 0);
     limit->in_flight--;
-    if (result == RETRY_RESULT_SLOW)
-        limit->window = limit->window > 1 ? limit->window / 2 : 1;
-    else if (result == RETRY_RESULT_GOOD && limit->window < limit->max)
-        limit->window++;
+    bool old = limit->settling > 0;
+    if (old)
+        limit->settling--;
+    if (result == RETRY_RESULT_SLOW && !old)
+        halve(limit);
+    else if (result == RETRY_RESULT_GOOD && !old)
+        grow(limit);
 }

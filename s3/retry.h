@@ -26,13 +26,18 @@ int64_t retry_after_ns(const char *value, int64_t wall_now_ns);
 int64_t retry_deadline_ns(int64_t mono_now_ns, uint64_t size);
 
 /*
- * Additive increase, multiplicative decrease of the requests under way: halved when the store says slow down, one more
- * per success. Not thread safe: the client holds its lock.
+ * How many requests may be under way. It begins small and grows by one with each success (so it doubles in each round)
+ * until the store says slow down; then it is halved, and grows by one with each round of successes. One halving answers
+ * all the requests that were under way together: they tell of one overload. Not thread safe: the client holds its lock.
  */
+#define RETRY_WINDOW_START 4
 struct retry_limit {
     unsigned max;
     unsigned window; /* 1 to max */
     unsigned in_flight;
+    unsigned good;     /* successes since the window last changed */
+    unsigned settling; /* answers that still belong to the overload of the last halving */
+    bool slowed;       /* the store has said slow down before */
 };
 void retry_limit_init(struct retry_limit *limit, unsigned max);
 bool retry_limit_enter(struct retry_limit *limit); /* false: wait */

@@ -66,7 +66,9 @@ struct store_placement {
 
 /*
  * Told of a multipart upload before its first part goes out; it makes `upload_id` durable, so that a crash leaves
- * nothing that nobody knows of. An error ends the PUT with STORE_NOT_DONE (the upload is aborted).
+ * nothing that nobody knows of. An error ends the PUT with STORE_NOT_DONE (the upload is aborted). Called again when the
+ * store has lost an upload and the PUT begins anew. After STORE_DONE the ids may be forgotten; after any other outcome they
+ * are kept until store_upload_abort() has succeeded (after STORE_UNKNOWN: not before the key was looked at).
  */
 typedef int store_upload_fn(void *arg, const char *upload_id, struct err *err);
 
@@ -121,6 +123,8 @@ struct store_copy {
     const struct meta *meta; /* NULL: copy the source's metadata, else replace it */
     int64_t deadline_ns;
     const struct store_placement *placement; /* may be NULL */
+    /* Bytes of the source when known, else 0: beyond caps.max_copy_bytes the copy goes in parts. */
+    uint64_t from_size;
 };
 
 struct store_list_entry {
@@ -185,6 +189,7 @@ struct store_caps {
     int64_t min_write_interval_ns; /* per key; 1 s at R2 */
     uint64_t max_put_bytes;
     uint64_t max_copy_bytes; /* of one CopyObject; larger ones go in parts */
+    uint64_t part_bytes;     /* of an upload's parts, more when they would be too many; 0: 16 MiB */
 };
 
 /* Counters since open, for status, metrics and the cost meter. Each attempt that reached the store counts as one. */

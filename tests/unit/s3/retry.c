@@ -89,30 +89,79 @@ deadlines(void **state)
 }
 
 static void
-limiter(void **state)
+enter_all(struct retry_limit *limit)
+{
+    while (retry_limit_enter(limit))
+        continue;
+}
+
+/* So many answers of this kind, all of requests under way together. */
+static void
+leave_all(struct retry_limit *limit, enum retry_result result)
+{
+    while (limit->in_flight > 0)
+        retry_limit_leave(limit, result);
+}
+
+static void
+limiter_starts_slowly(void **state)
+{
+    (void)state;
+    struct retry_limit limit;
+    retry_limit_init(&limit, 16);
+    const unsigned rounds[] = { 4, 8, 16, 16 };
+    for (size_t i = 0; i < COUNT(rounds); i++) {
+        enter_all(&limit);
+        assert_int_equal(limit.in_flight, rounds[i]);
+        leave_all(&limit, RETRY_RESULT_GOOD);
+    }
+    retry_limit_init(&limit, 2);
+    enter_all(&limit);
+    assert_int_equal(limit.in_flight, 2);
+}
+
+/* B021: one overload halves the window once, however many requests it hits; then one more per round. */
+static void
+limiter_halves_once(void **state)
+{
+    (void)state;
+    struct retry_limit limit;
+    retry_limit_init(&limit, 16);
+    for (int i = 0; i < 3; i++) {
+        enter_all(&limit);
+        leave_all(&limit, RETRY_RESULT_GOOD);
+    }
+    enter_all(&limit);
+    assert_int_equal(limit.in_flight, 16);
+    leave_all(&limit, RETRY_RESULT_SLOW);
+    assert_int_equal(limit.window, 8);
+    for (unsigned want = 9; want <= 12; want++) {
+        enter_all(&limit);
+        leave_all(&limit, RETRY_RESULT_GOOD);
+        assert_int_equal(limit.window, want);
+    }
+    /* A new overload is noticed at once, also while others still succeed. */
+    enter_all(&limit);
+    retry_limit_leave(&limit, RETRY_RESULT_SLOW);
+    assert_int_equal(limit.window, 6);
+    assert_false(retry_limit_enter(&limit)); /* 11 under way, 6 allowed */
+    leave_all(&limit, RETRY_RESULT_BAD);
+    assert_int_equal(limit.window, 6);
+    assert_int_equal(limit.settling, 0);
+}
+
+static void
+limiter_never_stands_still(void **state)
 {
     (void)state;
     struct retry_limit limit;
     retry_limit_init(&limit, 8);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 10; i++) {
         assert_true(retry_limit_enter(&limit));
-    assert_false(retry_limit_enter(&limit));
-    retry_limit_leave(&limit, RETRY_RESULT_SLOW);
-    assert_int_equal(limit.window, 4);
-    assert_false(retry_limit_enter(&limit)); /* 7 under way, 4 allowed */
-    for (int i = 0; i < 4; i++)
-        retry_limit_leave(&limit, RETRY_RESULT_BAD);
-    assert_int_equal(limit.window, 4);
-    assert_true(retry_limit_enter(&limit));
-    retry_limit_leave(&limit, RETRY_RESULT_GOOD);
-    assert_int_equal(limit.window, 5);
-    for (int i = 0; i < 3; i++)
-        retry_limit_leave(&limit, RETRY_RESULT_SLOW);
+        leave_all(&limit, RETRY_RESULT_SLOW);
+    }
     assert_int_equal(limit.window, 1);
-    assert_true(retry_limit_enter(&limit));
-    retry_limit_leave(&limit, RETRY_RESULT_SLOW);
-    assert_int_equal(limit.window, 1); /* never to a standstill */
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 40; i++) {
         assert_true(retry_limit_enter(&limit));
         retry_limit_leave(&limit, RETRY_RESULT_GOOD);
     }
@@ -123,9 +172,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(classify),    cmocka_unit_test(backoff_is_jittered_and_bounded),
-        cmocka_unit_test(retry_after), cmocka_unit_test(deadlines),
-        cmocka_unit_test(limiter),
+        cmocka_unit_test(classify),
+        cmocka_unit_test(backoff_is_jittered_and_bounded),
+        cmocka_unit_test(retry_after),
+        cmocka_unit_test(deadlines),
+        cmocka_unit_test(limiter_starts_slowly),
+        cmocka_unit_test(limiter_halves_once),
+        cmocka_unit_test(limiter_never_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
