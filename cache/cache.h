@@ -102,6 +102,30 @@ bool cache_map_missing(struct cache_file *file, uint64_t off, uint64_t len, uint
 int cache_map_fill(struct cache_file *file, uint64_t off, const void *data, size_t len,
                    struct err *err) MUST_CHECK;
 bool cache_complete(struct cache_file *file);
+/* Bytes on their way into missing blocks: written as they come, each block marked once it is whole. The caller sees to it that
+ * a block has one filler at a time. After an error `off` tells how far it came; it may go on there. */
+struct cache_fill {
+    struct cache_file *file;
+    uint64_t off,
+        end; /* the next byte, and behind the last; both at borders of blocks or the end of the file */
+    uint64_t promised; /* space taken for the block at `off` */
+};
+int cache_fill_bytes(struct cache_fill *fill, const void *data, size_t len,
+                     struct err *err) MUST_CHECK;
+void cache_fill_end(struct cache_fill *fill);
+/* Lends bytes to a reader: their blocks stay until cache_read_end(). False, and nothing to end: some are missing. */
+struct cache_reading {
+    struct cache_file *file; /* with a reference */
+    uint64_t first, end;     /* blocks */
+    struct cache_reading *next;
+    bool listed;
+};
+bool cache_read_begin(struct cache_file *file, uint64_t off, uint64_t len,
+                      struct cache_reading *out);
+void cache_read_end(struct cache_reading *reading);
+/* Of a CLEAN file with missing blocks, which may be larger than the cache: gives up to `bytes` of its blocks back to the disk,
+ * the ones that were filled first first, none that is lent. Answers how many bytes. */
+uint64_t cache_map_drop(struct cache_file *file, uint64_t bytes);
 /* fdatasyncs the data, then the map with the blocks that were there before: these count in any boot from now on. */
 int cache_map_seal(struct cache_file *file, struct err *err) MUST_CHECK;
 

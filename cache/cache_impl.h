@@ -38,8 +38,10 @@ struct cache_map {
     bool loaded;
     uint64_t size; /* of the file when complete */
     uint64_t blocks;
-    uint64_t missing; /* blocks */
-    uint8_t *bits;    /* NULL: complete */
+    uint64_t missing;              /* blocks */
+    uint8_t *bits;                 /* NULL: complete */
+    uint64_t hand;                 /* where cache_map_drop() goes on */
+    struct cache_reading *reading; /* of a file with missing blocks: what is being read of it */
 };
 
 struct cache_file {
@@ -113,8 +115,18 @@ void cache_scan_close_dir(DIR **dir);
 /* lost.c */
 void cache_lost_sweep(struct cache *cache);
 
-/* map.c */
+/* map.c; those that end in _locked want file->map_lock. */
 void cache_map_release(struct cache_file *file);
+int cache_map_load_locked(struct cache_file *file, struct err *err) MUST_CHECK;
+int cache_map_mark_locked(struct cache_file *file, uint64_t first, uint64_t end,
+                          struct err *err) MUST_CHECK;
+/* These blocks count as missing from now on, in every later life too. */
+int cache_map_unmark_locked(struct cache_file *file, uint64_t first, uint64_t end,
+                            struct err *err) MUST_CHECK;
+bool cache_map_has(const struct cache_map *map, uint64_t block);
+/* The blocks [*first, *end) that touch the range; false: none, or the file is complete. */
+bool cache_map_blocks(const struct cache_map *map, uint64_t off, uint64_t len, uint64_t *first,
+                      uint64_t *end);
 /* Whether a byte of the range is missing. */
 bool cache_map_touches_missing(struct cache_file *file, uint64_t off, uint64_t len);
 

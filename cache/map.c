@@ -43,8 +43,8 @@ seal_offset(uint64_t blocks)
     return (off_t)(BITS_OFFSET + (bytes_of(blocks) + 4095) / 4096 * 4096);
 }
 
-static bool
-has(const struct cache_map *map, uint64_t block)
+bool
+cache_map_has(const struct cache_map *map, uint64_t block)
 {
     return (map->bits[block / 8] >> (block % 8) & 1) != 0;
 }
@@ -110,7 +110,7 @@ count_missing(const struct cache_map *map)
 {
     uint64_t missing = 0;
     for (uint64_t i = 0; i < map->blocks; i++)
-        missing += !has(map, i);
+        missing += !cache_map_has(map, i);
     return missing;
 }
 
@@ -173,8 +173,8 @@ load_damaged(struct cache_file *file, int fd, struct err *err)
     return load_bits(file, fd, &head, err);
 }
 
-static int
-load_locked(struct cache_file *file, struct err *err)
+int
+cache_map_load_locked(struct cache_file *file, struct err *err)
 {
     struct header head;
     struct cache_map *map = &file->map;
@@ -234,9 +234,9 @@ cache_map_begin(struct cache_file *file, uint64_t size, struct err *err)
     return 0;
 }
 
-/* The blocks [*first, *end) that touch the range; false: none. */
-static bool
-blocks_in(const struct cache_map *map, uint64_t off, uint64_t len, uint64_t *first, uint64_t *end)
+bool
+cache_map_blocks(const struct cache_map *map, uint64_t off, uint64_t len, uint64_t *first,
+                 uint64_t *end)
 {
     if (map->bits == NULL || len == 0 || off >= map->size)
         return false;
@@ -255,19 +255,19 @@ cache_map_missing(struct cache_file *file, uint64_t off, uint64_t len, uint64_t 
     scope_unlock pthread_mutex_t *held = scope_lock(&file->map_lock);
     (void)held;
     const struct cache_map *map = &file->map;
-    if (load_locked(file, &err) != 0) { /* not known to be there: has to be fetched */
+    if (cache_map_load_locked(file, &err) != 0) { /* not known to be there: has to be fetched */
         *miss_off = off;
         *miss_len = len;
         return true;
     }
-    if (!blocks_in(map, off, len, &block, &end))
+    if (!cache_map_blocks(map, off, len, &block, &end))
         return false;
-    while (block < end && has(map, block))
+    while (block < end && cache_map_has(map, block))
         block++;
     if (block == end)
         return false;
     uint64_t first = block;
-    while (block < end && !has(map, block))
+    while (block < end && !cache_map_has(map, block))
         block++;
     *miss_off = first * CACHE_BLOCK_SIZE;
     uint64_t to = block * (uint64_t)CACHE_BLOCK_SIZE;
@@ -288,32 +288,63 @@ cache_complete(struct cache_file *file)
     struct err err = ERR_INIT;
     scope_unlock pthread_mutex_t *held = scope_lock(&file->map_lock);
     (void)held;
-    return load_locked(file, &err) == 0 && file->map.bits == NULL;
+    return cache_map_load_locked(file, &err) == 0 && file->map.bits == NULL;
+}
+
+static bool
+is_removed(struct cache_file *file)
+{
+    pthread_mutex_lock(&file->cache->lock);
+    bool removed = file->entry->removed;
+    pthread_mutex_unlock(&file->cache->lock);
+    return removed;
 }
 
 static int
-mark_locked(struct cache_file *file, uint64_t first, uint64_t end, struct err *err)
+write_bits(int fd, const struct cache_map *map, uint64_t first, uint64_t end, struct err *err)
+{
+    uint64_t from = first / 8, to = (end - 1) / 8;
+    return sys_write_full(fd, map->bits + from, (size_t)(to - from + 1),
+                          (off_t)(BITS_OFFSET + from), err);
+}
+
+int
+cache_map_mark_locked(struct cache_file *file, uint64_t first, uint64_t end, struct err *err)
 {
     struct cache_map *map = &file->map;
-    uint64_t from = first / 8, to = (end - 1) / 8;
     for (uint64_t i = first; i < end; i++) {
-        map->missing -= !has(map, i);
+        map->missing -= !cache_map_has(map, i);
         map->bits[i / 8] |= (uint8_t)(1u << (i % 8));
     }
     if (map->missing == 0) {
         finish_locked(file);
         return 0;
     }
-    pthread_mutex_lock(&file->cache->lock);
-    bool removed = file->entry->removed;
-    pthread_mutex_unlock(&file->cache->lock);
-    if (removed)
+    if (is_removed(file))
         return 0;
     scope_fd int fd = open_map(file, O_RDWR, err);
-    if (fd < 0)
+    return fd < 0 ? -1 : write_bits(fd, map, first, end, err);
+}
+
+/* A seal would bring the blocks back after the next boot: it goes first, and for good. */
+int
+cache_map_unmark_locked(struct cache_file *file, uint64_t first, uint64_t end, struct err *err)
+{
+    struct stat st;
+    struct cache_map *map = &file->map;
+    scope_fd int fd = -1;
+    if (!is_removed(file) && (fd = open_map(file, O_RDWR, err)) < 0)
         return -1;
-    return sys_write_full(fd, map->bits + from, (size_t)(to - from + 1),
-                          (off_t)(BITS_OFFSET + from), err);
+    if (fd >= 0 && fstat(fd, &st) != 0)
+        return err_sys(err, errno, "cannot look at a map");
+    if (fd >= 0 && st.st_size > seal_offset(map->blocks) &&
+        (sys->ftruncate(fd, seal_offset(map->blocks)) != 0 || sys->fdatasync(fd) != 0))
+        return err_sys(err, errno, "cannot take back what a map promised");
+    for (uint64_t i = first; i < end; i++) {
+        map->missing += cache_map_has(map, i);
+        map->bits[i / 8] &= (uint8_t) ~(1u << (i % 8));
+    }
+    return fd < 0 ? 0 : write_bits(fd, map, first, end, err);
 }
 
 /* The next run of missing blocks in [*at, end); false: none. */
@@ -325,10 +356,10 @@ next_missing(struct cache_file *file, uint64_t *at, uint64_t end, uint64_t *run_
     const struct cache_map *map = &file->map;
     if (map->bits == NULL)
         return false;
-    while (*at < end && has(map, *at))
+    while (*at < end && cache_map_has(map, *at))
         ++*at;
     *run_end = *at;
-    while (*run_end < end && !has(map, *run_end))
+    while (*run_end < end && !cache_map_has(map, *run_end))
         ++*run_end;
     return *at < end;
 }
@@ -347,7 +378,7 @@ fill_run(struct cache_file *file, uint64_t off, const void *data, size_t len, st
     (void)held;
     if (file->map.bits == NULL) /* another thread brought the rest meanwhile */
         return 0;
-    return mark_locked(file, off / CACHE_BLOCK_SIZE, blocks_of(off + len), err);
+    return cache_map_mark_locked(file, off / CACHE_BLOCK_SIZE, blocks_of(off + len), err);
 }
 
 int
@@ -355,7 +386,7 @@ cache_map_fill(struct cache_file *file, uint64_t off, const void *data, size_t l
 {
     uint64_t run_end = 0;
     pthread_mutex_lock(&file->map_lock);
-    int rc = load_locked(file, err);
+    int rc = cache_map_load_locked(file, err);
     uint64_t size = file->map.size;
     bool complete = file->map.bits == NULL;
     pthread_mutex_unlock(&file->map_lock);
@@ -385,7 +416,7 @@ cache_map_seal(struct cache_file *file, struct err *err)
 {
     scope_free uint8_t *copy = NULL;
     pthread_mutex_lock(&file->map_lock);
-    int rc = load_locked(file, err);
+    int rc = cache_map_load_locked(file, err);
     uint64_t blocks = file->map.blocks;
     size_t len = bytes_of(blocks);
     if (rc == 0 && file->map.bits != NULL && (copy = malloc(len + sizeof(uint32_t))) != NULL)
