@@ -175,6 +175,7 @@ destroy(struct index *index, bool clean)
     (void)pthread_mutex_destroy(&index->checkpoint.mutex);
     (void)pthread_cond_destroy(&index->checkpoint.wake);
     (void)pthread_rwlock_destroy(&index->life);
+    index_durable_release(&index->durable);
     free(index->path);
     free(index);
 }
@@ -195,6 +196,7 @@ new_index(const char *dir, const struct index_options *options, struct err *err)
     (void)pthread_cond_init(&index->checkpoint.wake, NULL);
     (void)pthread_rwlock_init(&index->life, NULL);
     index->queue.last = &index->queue.first;
+    index_durable_init(&index->durable);
     if (asprintf(&index->path, "%s/index.db", dir) < 0) {
         index->path = NULL;
         destroy(index, false);

@@ -10,8 +10,8 @@
 
 /*
  * The metadata index: one SQLite database (WAL) in the state directory. One writer thread runs every change, each inside
- * its own SAVEPOINT of a shared transaction; index_write() comes back when that transaction is committed, with FULL
- * durability when any of its members asked for it (INV-2). Readers use one connection per thread in short read
+ * its own SAVEPOINT of a shared transaction; index_write() comes back when that transaction is committed and, where FULL
+ * durability was asked for, the WAL is on the disk up to there (INV-2). Readers may see such a change a moment earlier. Readers use one connection per thread in short read
  * transactions. No network and no file data I/O inside either. Auto-checkpoint is off; a thread of ours checkpoints.
  *
  * Row functions work inside a transaction (`struct index_tx`). They answer 0 and fill `*out`, or -1 with ERR_NOT_FOUND,
@@ -42,6 +42,8 @@ typedef int index_fn(struct index_tx *tx, void *arg, struct err *err);
  * thread and may run only once. Never call it from inside fn. */
 int index_write(struct index *index, enum index_durability durability, index_fn *fn, void *arg,
                 struct err *err) MUST_CHECK;
+/* From inside fn: only now it turned out that this change is to be kept as INDEX_FULL. */
+void index_tx_durable(struct index_tx *tx);
 /* Runs fn on the calling thread inside a read transaction. Writing from it is ERR_INTERNAL. */
 int index_read(struct index *index, index_fn *fn, void *arg, struct err *err) MUST_CHECK;
 /* Rises by one with every committed index_write(). */
@@ -216,6 +218,9 @@ int index_intent_delete(struct index_tx *tx, const char *key, struct err *err) M
 /* In order of not_before, up to `until_ns`. */
 int index_intent_due(struct index_tx *tx, int64_t until_ns, unsigned limit, index_intent_fn *fn,
                      void *arg, struct err *err) MUST_CHECK;
+/* Those not due at `after_ns`, the earliest first. */
+int index_intent_later(struct index_tx *tx, int64_t after_ns, unsigned limit, index_intent_fn *fn,
+                       void *arg, struct err *err) MUST_CHECK;
 /* All of a volume (0: all) in order of key, greater than `after`. */
 int index_intent_each(struct index_tx *tx, int64_t volume, const char *after, unsigned limit,
                       index_intent_fn *fn, void *arg, struct err *err) MUST_CHECK;

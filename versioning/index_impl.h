@@ -12,7 +12,7 @@
 
 /*
  * What the files of the index share. Locks in taking order, none held while another connection's lock is taken:
- *   life (rwlock: readers share it, close takes it) → registry (in index_read.c) ; queue.mutex ; checkpoint.mutex
+ *   life (rwlock: readers share it, close takes it) → registry (in index_read.c) ; queue.mutex ; checkpoint.mutex ; durable.mutex
  */
 
 #define INDEX_APPLICATION_ID 0x48466978 /* "HFix" */
@@ -140,6 +140,8 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(INTENT_DELETE, DELETE, &index_table_intents, "WHERE key = ?1")                             \
     X(INTENT_DUE, SELECT, &index_table_intents,                                                  \
       "WHERE not_before_ns <= ?1 ORDER BY not_before_ns, key")                                   \
+    X(INTENT_LATER, SELECT, &index_table_intents,                                                \
+      "WHERE not_before_ns > ?1 ORDER BY not_before_ns, key")                                    \
     X(INTENT_EACH_ALL, SELECT, &index_table_intents, "WHERE key > ?1 ORDER BY key")              \
     X(INTENT_EACH, SELECT, &index_table_intents, "WHERE volume = ?2 AND key > ?1 ORDER BY key")  \
     X(INTENT_COUNT_ALL, RAW, NULL, "SELECT count(*) FROM intents")                               \
@@ -187,7 +189,8 @@ struct index_tx {
     struct index *index;
     struct index_conn *conn;
     bool writing;
-    uint64_t sequence; /* writing: the one this change will have */
+    uint64_t sequence;   /* writing: the one this change will have */
+    struct index_op *op; /* writing: the change itself */
 };
 
 /* A change waiting for the writer; lives on the caller's stack. */
@@ -197,7 +200,8 @@ struct index_op {
     enum index_durability durability;
     struct err *err;
     int rc;
-    bool done; /* fn ran, or was refused */
+    bool done;       /* fn ran, or was refused */
+    uint64_t commit; /* the number of the commit that it is part of */
     sem_t ready;
     struct index_op *next;
 };
@@ -208,6 +212,16 @@ struct index_queue {
     struct index_op *first, **last;
     bool sleeping; /* the writer waits in `wake` */
     bool stop;
+};
+
+/* Which commits are known to be on the disk (index_durable.c). */
+struct index_durable {
+    pthread_mutex_t mutex;
+    pthread_cond_t done_more;
+    _Atomic uint64_t committed; /* by the writer, so far */
+    uint64_t done;              /* of these, on the disk */
+    bool syncing;
+    int fd; /* the WAL, -1: not opened yet */
 };
 
 struct index_checkpoint {
@@ -226,11 +240,11 @@ struct index {
     struct index_options options;
     struct index_conn writer, checkpointer;
     struct index_conn *readers;     /* registry (index_read.c) */
-    bool full_sync;                 /* writer's present PRAGMA synchronous */
     struct index_counters counters; /* writer only; as they will be after the present transaction */
     bool writer_started, checkpoint_started;
     pthread_t writer_thread, checkpoint_thread;
     struct index_queue queue;
+    struct index_durable durable;
     struct index_checkpoint checkpoint;
     pthread_rwlock_t life;
     /* INV-2: a sync of the database or its WAL failed. What the kernel dropped cannot be known, so no later commit may
@@ -290,7 +304,13 @@ int index_run_int(struct index_tx *tx, enum index_statement id, int64_t value, i
                   struct err *err) MUST_CHECK;
 int64_t index_counter_next(struct index_tx *tx, enum index_counter counter);
 
+/* index_durable.c: blocks until the commit of that number is on the disk. */
+void index_durable_init(struct index_durable *durable);
+void index_durable_release(struct index_durable *durable);
+int index_durable_wait(struct index *index, uint64_t commit, struct err *err) MUST_CHECK;
+
 /* index_write.c, index_read.c, index_checkpoint.c */
+int index_check_broken(const struct index *index, struct err *err) MUST_CHECK;
 int index_writer_start(struct index *index, struct err *err) MUST_CHECK;
 void index_writer_stop(struct index *index);
 void index_readers_close(struct index *index);

@@ -66,15 +66,37 @@ each(struct index_query *query, unsigned limit, index_intent_fn *fn, void *arg, 
     return rc < 0 ? -1 : 0;
 }
 
+struct by_time {
+    enum index_statement id;
+    int64_t time_ns;
+    unsigned limit;
+};
+
+static int
+each_by_time(struct index_tx *tx, const struct by_time *which, index_intent_fn *fn, void *arg,
+             struct err *err)
+{
+    scope_query query;
+    if (index_query_start(tx, which->id, &query, err) != 0)
+        return -1;
+    index_bind_int(&query, 1, which->time_ns);
+    return each(&query, which->limit, fn, arg, err);
+}
+
 int
 index_intent_due(struct index_tx *tx, int64_t until_ns, unsigned limit, index_intent_fn *fn,
                  void *arg, struct err *err)
 {
-    scope_query query;
-    if (index_query_start(tx, STATEMENT_INTENT_DUE, &query, err) != 0)
-        return -1;
-    index_bind_int(&query, 1, until_ns);
-    return each(&query, limit, fn, arg, err);
+    struct by_time which = { STATEMENT_INTENT_DUE, until_ns, limit };
+    return each_by_time(tx, &which, fn, arg, err);
+}
+
+int
+index_intent_later(struct index_tx *tx, int64_t after_ns, unsigned limit, index_intent_fn *fn,
+                   void *arg, struct err *err)
+{
+    struct by_time which = { STATEMENT_INTENT_LATER, after_ns, limit };
+    return each_by_time(tx, &which, fn, arg, err);
 }
 
 int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */

@@ -160,7 +160,6 @@ index_schema_migrate(struct index *index, int from, int dir_fd, struct err *err)
         return -1;
     if (index_conn_exec(conn, "PRAGMA synchronous = FULL; BEGIN IMMEDIATE;", err) != 0)
         return -1;
-    index->full_sync = true;
     if (run_steps(index, from, err) != 0 || index_conn_exec(conn, "COMMIT;", err) != 0) {
         if (sqlite3_get_autocommit(conn->db) == 0)
             (void)sqlite3_exec(conn->db, "ROLLBACK", NULL, NULL, NULL);
@@ -168,7 +167,8 @@ index_schema_migrate(struct index *index, int from, int dir_fd, struct err *err)
                                        : "cannot bring the index to a new format");
     }
     /* The format number goes into the database file itself, where an older program looks first. */
-    if (index_conn_exec(conn, "PRAGMA wal_checkpoint(TRUNCATE);", err) != 0)
+    if (index_conn_exec(conn, "PRAGMA wal_checkpoint(TRUNCATE); PRAGMA synchronous = NORMAL;",
+                        err) != 0)
         return -1;
     if (sys->fsync(dir_fd) != 0)
         return err_sys(err, errno, "cannot keep the index");

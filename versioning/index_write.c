@@ -7,13 +7,13 @@
 
 /*
  * The writer thread: takes what is queued, runs it in one transaction, one savepoint per change, and wakes the callers
- * after the commit. A batch with a durable member is committed with synchronous=FULL as a whole; nobody waits for more
- * members to come.
+ * after the commit; nobody waits for more members to come. Durable members then wait for the disk (index_durable.c) on their
+ * own threads.
  */
 #define BATCH_MAX 256
 
-static int
-check_broken(struct index *index, struct err *err)
+int
+index_check_broken(const struct index *index, struct err *err)
 {
     if (!atomic_load(&index->broken))
         return 0;
@@ -22,16 +22,11 @@ check_broken(struct index *index, struct err *err)
 }
 
 static int
-begin(struct index *index, bool full, struct err *err)
+begin(struct index *index, struct err *err)
 {
     struct index_conn *conn = &index->writer;
-    if (check_broken(index, err) != 0)
+    if (index_check_broken(index, err) != 0)
         return -1;
-    if (full != index->full_sync &&
-        index_conn_exec(conn, full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL",
-                        err) != 0)
-        return -1;
-    index->full_sync = full;
     int rc = index_conn_run(conn, STATEMENT_BEGIN_WRITE);
     return rc == SQLITE_OK ? 0 : index_fail(conn, rc, "change the index", err);
 }
@@ -55,9 +50,11 @@ static int
 run_op(struct index *index, struct index_op *op, struct err *err)
 {
     struct index_conn *conn = &index->writer;
-    struct index_tx tx = {
-        .index = index, .conn = conn, .writing = true, .sequence = index->counters.sequence + 1
-    };
+    struct index_tx tx = { .index = index,
+                           .conn = conn,
+                           .writing = true,
+                           .sequence = index->counters.sequence + 1,
+                           .op = op };
     int rc = index_conn_run(conn, STATEMENT_SAVEPOINT);
     if (rc != SQLITE_OK)
         return index_fail(conn, rc, "change the index", err);
@@ -89,7 +86,7 @@ commit(struct index *index, uint64_t before, struct err *err)
     int rc = index_conn_run(conn, STATEMENT_COMMIT);
     if (rc != SQLITE_OK)
         return index_fail(conn, rc, "change the index", err);
-    return check_broken(index, err);
+    return index_check_broken(index, err);
 }
 
 static void
@@ -104,17 +101,19 @@ wake_all(struct index_op *op)
 
 /* Runs the list in one transaction. Those that ran share its fate; the rest, if any, comes back for the next. */
 static struct index_op *
-run_transaction(struct index *index, struct index_op *first, bool full)
+run_transaction(struct index *index, struct index_op *first)
 {
     struct err err = ERR_INIT;
     struct index_op *op = first, *last = NULL;
     uint64_t before = index->counters.sequence;
-    int rc = begin(index, full, &err);
+    uint64_t number = atomic_load(&index->durable.committed) + 1;
+    int rc = begin(index, &err);
     if (rc != 0) { /* nothing ran: all of them fail, and nothing is tried over and over */
         for (; op != NULL; op = op->next)
             last = op;
     }
     for (; rc == 0 && op != NULL; op = op->next) {
+        op->commit = number;
         rc = run_op(index, op, &err);
         last = op;
     }
@@ -124,6 +123,7 @@ run_transaction(struct index *index, struct index_op *first, bool full)
         return NULL;
     last->next = NULL;
     if (rc == 0) {
+        atomic_store(&index->durable.committed, number);
         wake_all(first);
         return NULL;
     }
@@ -140,7 +140,7 @@ run_transaction(struct index *index, struct index_op *first, bool full)
 
 /* Waits for work; NULL when the index is being closed and nothing is left. */
 static struct index_op *
-take_batch(struct index_queue *queue, bool *full)
+take_batch(struct index_queue *queue)
 {
     pthread_mutex_lock(&queue->mutex);
     while (queue->first == NULL && !queue->stop) {
@@ -149,12 +149,8 @@ take_batch(struct index_queue *queue, bool *full)
         queue->sleeping = false;
     }
     struct index_op *first = queue->first, *op = first;
-    *full = false;
-    for (unsigned i = 1; op != NULL; i++, op = op->next) {
-        *full |= op->durability == INDEX_FULL;
-        if (i == BATCH_MAX || op->next == NULL)
-            break;
-    }
+    for (unsigned i = 1; op != NULL && op->next != NULL && i < BATCH_MAX; i++)
+        op = op->next;
     queue->first = op != NULL ? op->next : NULL;
     if (queue->first == NULL)
         queue->last = &queue->first;
@@ -169,10 +165,9 @@ writer_main(void *arg)
 {
     struct index *index = arg;
     struct index_op *batch;
-    bool full;
-    while ((batch = take_batch(&index->queue, &full)) != NULL) {
+    while ((batch = take_batch(&index->queue)) != NULL) {
         while (batch != NULL)
-            batch = run_transaction(index, batch, full);
+            batch = run_transaction(index, batch);
     }
     return NULL;
 }
@@ -201,7 +196,16 @@ index_write(struct index *index, enum index_durability durability, index_fn *fn,
     while (sem_wait(&op.ready) != 0)
         continue; /* EINTR */
     (void)sem_destroy(&op.ready);
-    return op.rc;
+    if (op.rc != 0 || op.durability != INDEX_FULL)
+        return op.rc;
+    return index_durable_wait(index, op.commit, err);
+}
+
+void
+index_tx_durable(struct index_tx *tx)
+{
+    if (tx->op != NULL)
+        tx->op->durability = INDEX_FULL;
 }
 
 int
