@@ -331,8 +331,8 @@ size_t sync_late_of(struct volume_service *service, const char *key,
                     struct sync_attempt out[SYNC_LATE_PER_KEY]);
 bool sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_ns);
 
-/* step.c: works on one key until it is settled or has to wait. */
-void step_key(struct volume_service *service, int64_t volume, const char *key);
+/* step.c: works on one key until it is settled (its work item is gone: true) or has to wait. */
+bool step_key(struct volume_service *service, int64_t volume, const char *key);
 
 /* lease.c */
 int lease_keeper_open(struct volume_service *service, struct err *err) MUST_CHECK;
