@@ -358,7 +358,7 @@ probe_tells_the_truth(void **state)
     assert_int_equal(store->caps.put_atomic, STORE_YES);
     assert_int_equal(store->caps.delete_if_match, STORE_YES);
     assert_int_equal(store->caps.copy_source_if_match, STORE_YES);
-    assert_int_equal(store->caps.copy_dest_conditions, STORE_NO);
+    assert_int_equal(store->caps.copy_dest_conditions, STORE_YES);
     assert_int_equal(store->caps.etag_quoted, STORE_YES);
     assert_int_equal(store->caps.list_consistent, STORE_YES);
     assert_int_equal(store->caps.presign, STORE_YES);
@@ -369,6 +369,7 @@ probe_tells_the_truth(void **state)
     assert_int_equal(store->caps.put_atomic, STORE_NO);
     assert_int_equal(store->caps.delete_if_match, STORE_NO);
     assert_int_equal(store->caps.copy_source_if_match, STORE_NO);
+    assert_int_equal(store->caps.copy_dest_conditions, STORE_NO);
     const struct store_list req = { .prefix = "", .fn = note_key, .arg = &out };
     assert_int_equal(store_list(store, &req, &err), 0);
     assert_int_equal(out.len, 0); /* nothing is left behind */

@@ -15,12 +15,12 @@ static const char *const names[] = {
 #undef X
 };
 #define KIND_COUNT (sizeof(names) / sizeof(names[0]))
-static const char *const ops[] = { "GET", "HEAD", "PUT", "DELETE", "LIST", "COPY" };
+static const char *const ops[] = { FAULT_OPS };
 #define OP_COUNT (sizeof(ops) / sizeof(ops[0]))
 
 struct entry {
     enum fault fault;
-    char op[8];
+    char op[OP_SIZE];
     unsigned skip, count;
     unsigned long arg;
 };

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "tests/fault/server/harness.h"
+#include "tests/fault/server/server.h"
 
 #include "base/hash.h"
 
@@ -81,10 +82,10 @@ fault(const char *kind, const char *op, unsigned count, unsigned arg)
 unsigned
 seen(const char *op)
 {
-    char text[256];
-    char name[16];
-    assert_int_equal(plain_request("GET", "/_stats", text, sizeof(text)), 200);
-    (void)snprintf(name, sizeof(name), "%s=", op);
+    char text[1024] = "\n";
+    char name[OP_SIZE + 3];
+    assert_int_equal(plain_request("GET", "/_stats", text + 1, sizeof(text) - 1), 200);
+    (void)snprintf(name, sizeof(name), "\n%s=", op);
     const char *at = strstr(text, name);
     assert_non_null(at);
     return (unsigned)strtoul(at + strlen(name), NULL, 10);

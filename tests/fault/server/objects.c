@@ -1,113 +1,52 @@
-#include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/parse.h"
-#include "tests/fault/server/server.h"
+#include "tests/fault/server/objects.h"
 
-/* The objects of the one bucket "test", sorted by key, and the S3 calls on them. */
+/* The S3 calls on single objects of the one bucket. */
 
-#define BUCKET "test"
-
-struct object {
-    char *key;
-    char *data;
-    size_t len;
-    char etag[MD5_HEX];
-    char *head; /* Content-Type and x-amz-meta-* lines */
-    int64_t modified_ns;
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* protects all objects, uploads and modes */
+_Atomic bool objects_lenient;
+const struct mode mode_default = {
+    .page = 1000, .min_part = 5u << 20, .max_copy = MAX_OBJECT, .lag_ms = 3000, .lag_lists = 0
 };
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
-static struct object *objects;
-static size_t object_count;
-_Atomic unsigned objects_page_size = 1000;
+struct mode objects_modes = {
+    .page = 1000, .min_part = 5u << 20, .max_copy = MAX_OBJECT, .lag_ms = 3000, .lag_lists = 0
+};
 
-static size_t
-position(const char *key)
+void
+objects_mode(const struct mode *mode)
 {
-    size_t low = 0;
-    size_t high = object_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (strcmp(objects[middle].key, key) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static struct object *
-find(const char *key)
-{
-    size_t at = position(key);
-    return at < object_count && strcmp(objects[at].key, key) == 0 ? &objects[at] : NULL;
-}
-
-static void
-free_object(struct object *object)
-{
-    free(object->key);
-    free(object->data);
-    free(object->head);
-}
-
-static void
-erase(const char *key)
-{
-    struct object *object = find(key);
-    if (!object)
-        return;
-    size_t at = (size_t)(object - objects);
-    free_object(object);
-    memmove(objects + at, objects + at + 1, (object_count - at - 1) * sizeof(*objects));
-    object_count--;
+    pthread_mutex_lock(&lock);
+    objects_modes = *mode;
+    pthread_mutex_unlock(&lock);
 }
 
 void
 objects_clear(void)
 {
     pthread_mutex_lock(&lock);
-    while (object_count > 0)
-        free_object(&objects[--object_count]);
+    table_clear();
+    multipart_clear();
+    roles_clear();
     pthread_mutex_unlock(&lock);
 }
 
-static struct object *
-store(const char *key, const char *data, size_t len, const char *head)
-{
-    struct err err = ERR_INIT;
-    uint8_t digest[MD5_SIZE];
-    erase(key);
-    objects = reallocarray(objects, object_count + 1, sizeof(*objects));
-    size_t at = position(key);
-    memmove(objects + at + 1, objects + at, (object_count - at) * sizeof(*objects));
-    object_count++;
-    struct object *object = &objects[at];
-    *object = (struct object){ .key = strdup(key),
-                               .data = malloc(len + 1),
-                               .len = len,
-                               .head = strdup(head),
-                               .modified_ns = server_wall_ns() };
-    memcpy(object->data, data, len);
-    if (md5(data, len, digest, &err) == 0)
-        hex_encode(digest, sizeof(digest), object->etag);
-    return object;
-}
+/* ---- what the calls share ---- */
 
-/* Headers to be kept with an object. */
-static void
-kept_head(const struct request *request, struct buf *out)
+void
+objects_kept_head(const struct request *request, struct buf *out)
 {
     struct err err = ERR_INIT;
     for (size_t i = 0; i < request->field_count; i++) {
         const struct field *field = &request->field[i];
         if (strcmp(field->name, "content-type") != 0 &&
+            strcmp(field->name, "content-encoding") != 0 &&
             strncmp(field->name, "x-amz-meta-", 11) != 0)
             continue;
         if (buf_appendf(out, &err, "%s: %s\r\n", field->name, field->value) < 0)
@@ -116,41 +55,50 @@ kept_head(const struct request *request, struct buf *out)
 }
 
 static bool
-etag_matches(const char *value, const struct object *object)
+etag_matches(const char *value, const char *etag)
 {
     size_t len = strlen(value);
-    return len == strlen(object->etag) + 2 && value[0] == '"' && value[len - 1] == '"' &&
-           strncmp(value + 1, object->etag, len - 2) == 0;
+    return len == strlen(etag) + 2 && value[0] == '"' && value[len - 1] == '"' &&
+           strncmp(value + 1, etag, len - 2) == 0;
 }
 
-/* 0: go on; else the status of the refusal. */
-static int
-judge_conditions(const struct request *request, const char *op, const struct object *object)
+static bool
+writes(const char *op)
+{
+    return strcmp(op, "GET") != 0 && strcmp(op, "HEAD") != 0;
+}
+
+int
+objects_judge(const struct request *request, const char *op, const struct object *object)
 {
     const char *match = request_field(request, "if-match");
     const char *none_match = request_field(request, "if-none-match");
-    if (faults_ignore_conditions(op))
+    if ((match || none_match) && roles_has(ROLE_NOT_IMPLEMENTED) && writes(op))
+        return 501;
+    if (faults_ignore_conditions(op) || roles_ignore_conditions(op))
         return 0;
     if (none_match && strcmp(none_match, "*") == 0 && object)
         return 412;
     if (match && !object)
         return 404;
-    if (match && strcmp(match, "*") != 0 && !etag_matches(match, object))
+    if (match && strcmp(match, "*") != 0 && !etag_matches(match, object->now.etag))
         return 412;
     return 0;
 }
 
-static void
-refuse(struct reply *reply, int status)
+void
+objects_refuse(struct reply *reply, int status)
 {
     if (status == 404)
         reply_error(reply, 404, "NoSuchKey", "The specified key does not exist.");
+    else if (status == 501)
+        reply_error(reply, 501, "NotImplemented", "A header implies what is not implemented.");
     else
         reply_error(reply, 412, "PreconditionFailed", "A precondition did not hold.");
 }
 
-static void
-reply_etag(struct reply *reply, const char *etag, struct hit hit)
+void
+objects_etag(struct reply *reply, const char *etag, struct hit hit)
 {
     if (hit.fault == FAULT_NO_ETAG)
         return;
@@ -158,44 +106,67 @@ reply_etag(struct reply *reply, const char *etag, struct hit hit)
                  hit.fault == FAULT_WRONG_ETAG ? "0badc0de0badc0de0badc0de0badc0de" : etag);
 }
 
-static bool
-md5_fits(const struct request *request)
+bool
+objects_md5_fits(const struct request *request, struct reply *reply)
 {
     const char *want = request_field(request, "content-md5");
     struct err err = ERR_INIT;
-    uint8_t digest[MD5_SIZE];
     struct buf text;
     if (!want)
         return true;
     buf_init(&text, 64);
-    bool fits = md5(request->body ? request->body : "", request->body_len, digest, &err) == 0 &&
-                base64_encode(digest, sizeof(digest), &text, &err) == 0 &&
+    bool fits = base64_encode(request->body_md5, MD5_SIZE, &text, &err) == 0 &&
                 strcmp(buf_cstr(&text), want) == 0;
     buf_release(&text);
+    if (!fits)
+        reply_error(reply, 400, "BadDigest", "The Content-MD5 did not match");
     return fits;
 }
+
+bool
+objects_may_write(const char *key, struct reply *reply)
+{
+    if (roles_may_write(key))
+        return true;
+    reply_error(reply, 429, "SlowDown", "Reduce your concurrent request rate for the same object.");
+    return false;
+}
+
+void
+objects_result_date(struct reply *reply, const char *name, int64_t ns)
+{
+    char date[TIME_RFC3339_SIZE];
+    time_rfc3339(ns / NS_PER_S * NS_PER_S, date, sizeof(date));
+    reply_body(reply, "<%s>%s</%s>", name, date, name);
+}
+
+/* ---- PUT and COPY ---- */
 
 static void
 put(const struct request *request, struct hit hit, struct reply *reply)
 {
-    struct object *old = find(request->key);
-    if (!md5_fits(request)) {
-        reply_error(reply, 400, "BadDigest", "The Content-MD5 did not match");
-        return;
-    }
-    int status = judge_conditions(request, "PUT", old);
-    if (status) {
-        refuse(reply, status);
-        return;
-    }
+    char etag[MD5_HEX];
     struct buf head;
+    if (content_len(request->body) > MAX_OBJECT) {
+        reply_error(reply, 400, "EntityTooLarge", "The proposed upload is too large");
+        return;
+    }
+    if (!objects_md5_fits(request, reply))
+        return;
+    int status = objects_judge(request, "PUT", table_find(request->key));
+    if (status) {
+        objects_refuse(reply, status);
+        return;
+    }
+    if (!objects_may_write(request->key, reply))
+        return;
     buf_init(&head, 65536);
-    kept_head(request, &head);
-    struct object *object =
-        store(request->key, request->body ? request->body : "", request->body_len, buf_cstr(&head));
+    objects_kept_head(request, &head);
+    hex_encode(request->body_md5, MD5_SIZE, etag);
+    (void)table_store(request->key, content_hold(request->body), etag, buf_cstr(&head));
     buf_release(&head);
     reply->status = 200;
-    reply_etag(reply, object->etag, hit);
+    objects_etag(reply, etag, hit);
 }
 
 static bool
@@ -212,43 +183,79 @@ source_key(const struct request *request, char *key, size_t size)
     return true;
 }
 
+struct object *
+objects_copy_source(const struct request *request, const char *op, struct reply *reply)
+{
+    char key[1100];
+    struct object *source = NULL;
+    const char *match = request_field(request, "x-amz-copy-source-if-match");
+    if (source_key(request, key, sizeof(key))) {
+        roles_fold(key, sizeof(key));
+        source = table_find(key);
+    }
+    if (!source) {
+        objects_refuse(reply, 404);
+        return NULL;
+    }
+    if (match && !etag_matches(match, source->now.etag) && !faults_ignore_conditions(op) &&
+        !roles_ignore_conditions(op)) {
+        objects_refuse(reply, 412);
+        return NULL;
+    }
+    return source;
+}
+
+/* The ETag of an object made of parts does not survive a copy, as at AWS. */
+static void
+copied_etag(const char *from, char etag[ETAG_SIZE])
+{
+    uint8_t digest[MD5_SIZE];
+    struct err err = ERR_INIT;
+    (void)snprintf(etag, ETAG_SIZE, "%s", from);
+    if (strchr(from, '-') && md5(from, strlen(from), digest, &err) == 0)
+        hex_encode(digest, sizeof(digest), etag);
+}
+
 static void
 copy(const struct request *request, struct reply *reply)
 {
-    char key[1100];
-    struct object *source = source_key(request, key, sizeof(key)) ? find(key) : NULL;
-    const char *match = request_field(request, "x-amz-copy-source-if-match");
     const char *directive = request_field(request, "x-amz-metadata-directive");
-    if (!source) {
-        refuse(reply, 404);
-        return;
-    }
-    if (match && !etag_matches(match, source) && !faults_ignore_conditions("COPY")) {
-        refuse(reply, 412);
-        return;
-    }
+    char etag[ETAG_SIZE];
     struct buf head;
+    struct object *source = objects_copy_source(request, "COPY", reply);
+    if (!source)
+        return;
+    if (source->now.size > objects_modes.max_copy) {
+        reply_error(reply, 400, "InvalidRequest",
+                    "The specified copy source is larger than the maximum allowable size");
+        return;
+    }
+    int status = objects_judge(request, "COPY", table_find(request->key));
+    if (status) {
+        objects_refuse(reply, status);
+        return;
+    }
+    if (!objects_may_write(request->key, reply))
+        return;
     buf_init(&head, 65536);
     if (directive && strcmp(directive, "REPLACE") == 0)
-        kept_head(request, &head);
+        objects_kept_head(request, &head);
     else
         (void)!buf_append_str(&head, source->head, &(struct err)ERR_INIT);
-    char *data = malloc(source->len + 1);
-    size_t len = source->len;
-    memcpy(data, source->data, len);
-    struct object *object = store(request->key, data, len, buf_cstr(&head));
-    free(data);
+    copied_etag(source->now.etag, etag);
+    (void)table_store(request->key, content_hold(source->content), etag, buf_cstr(&head));
     buf_release(&head);
     reply->status = 200;
-    reply_body(reply,
-               "<CopyObjectResult><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-               "<ETag>&quot;%s&quot;</ETag></CopyObjectResult>",
-               object->etag);
+    reply_body(reply, "<CopyObjectResult>");
+    objects_result_date(reply, "LastModified", server_wall_ns());
+    reply_body(reply, "<ETag>&quot;%s&quot;</ETag></CopyObjectResult>", etag);
 }
+
+/* ---- GET, HEAD, DELETE ---- */
 
 /* "bytes=a-b" or "bytes=a-"; 0 whole, 1 a range, -1 beyond the end. */
 static int
-read_range(const struct request *request, size_t len, size_t *first, size_t *end)
+read_range(const struct request *request, uint64_t len, uint64_t *first, uint64_t *end)
 {
     const char *range = request_field(request, "range");
     uint64_t a = 0;
@@ -261,9 +268,9 @@ read_range(const struct request *request, size_t len, size_t *first, size_t *end
     if (strncmp(range, "bytes=", 6) != 0 || !dash ||
         !parse_u64_n(range + 6, (size_t)(dash - range) - 6, &a) || a >= len)
         return -1;
-    *first = (size_t)a;
+    *first = a;
     if (parse_u64(dash + 1, &b) && b < len - 1)
-        *end = (size_t)b + 1;
+        *end = b + 1;
     return 1;
 }
 
@@ -271,201 +278,99 @@ static void
 describe(const struct object *object, struct hit hit, struct reply *reply)
 {
     char date[TIME_HTTP_SIZE];
-    time_http(object->modified_ns, date, sizeof(date));
+    time_http(object->now.modified_ns, date, sizeof(date));
     reply_header(reply, "Last-Modified: %s", date);
-    reply_etag(reply, object->etag, hit);
+    objects_etag(reply, object->now.etag, hit);
     (void)!buf_append_str(&reply->head, object->head, &(struct err)ERR_INIT);
+}
+
+/* FLIP: the answer has another byte in its middle. */
+static void
+flip(struct reply *reply)
+{
+    char *bytes = malloc((size_t)reply->len + 1);
+    size_t len = content_read(reply->content, reply->off, bytes, (size_t)reply->len);
+    content_drop(reply->content);
+    reply->content = NULL;
+    if (len > 0)
+        bytes[len / 2] ^= 1;
+    (void)!buf_append(&reply->body, bytes, len, &(struct err)ERR_INIT);
+    free(bytes);
+}
+
+static void
+range_header(struct reply *reply, uint64_t first, uint64_t end, uint64_t size, bool wrong)
+{
+    reply_header(reply, "Content-Range: bytes %llu-%llu/%llu",
+                 (unsigned long long)(wrong ? first + 1 : first),
+                 (unsigned long long)(wrong ? end : end - 1),
+                 (unsigned long long)(wrong ? size + 1 : size));
 }
 
 static void
 get(const struct request *request, struct hit hit, struct reply *reply)
 {
-    size_t first;
-    size_t end;
-    const struct object *object = find(request->key);
-    int status = object ? judge_conditions(request, "GET", object) : 404;
+    uint64_t first;
+    uint64_t end;
+    const struct object *object = table_find(request->key);
+    int status = object ? objects_judge(request, "GET", object) : 404;
     if (status) {
-        refuse(reply, status);
+        objects_refuse(reply, status);
         return;
     }
-    int range = read_range(request, object->len, &first, &end);
+    int range = read_range(request, object->now.size, &first, &end);
     if (range < 0) {
         reply_error(reply, 416, "InvalidRange", "beyond the end");
         return;
     }
     if (hit.fault == FAULT_OTHER_RANGE && range > 0) {
         first = 0;
-        end = object->len;
+        end = object->now.size;
         range = 0;
     }
     describe(object, hit, reply);
     reply->status = range ? 206 : 200;
     if (range)
-        reply_header(reply, "Content-Range: bytes %zu-%zu/%zu",
-                     hit.fault == FAULT_WRONG_RANGE ? first + 1 : first,
-                     hit.fault == FAULT_WRONG_RANGE ? end : end - 1,
-                     hit.fault == FAULT_WRONG_RANGE ? object->len + 1 : object->len);
-    (void)!buf_append(&reply->body, object->data + first, end - first, &(struct err)ERR_INIT);
-    if (hit.fault == FAULT_FLIP && reply->body.len > 0)
-        reply->body.data[reply->body.len / 2] ^= 1;
+        range_header(reply, first, end, object->now.size, hit.fault == FAULT_WRONG_RANGE);
+    reply_content(reply, object->content, first, end - first);
+    if (hit.fault == FAULT_FLIP)
+        flip(reply);
 }
 
 static void
 head(const struct request *request, struct hit hit, struct reply *reply)
 {
-    const struct object *object = find(request->key);
+    const struct object *object = table_find(request->key);
+    int status = object ? objects_judge(request, "HEAD", object) : 404;
     reply->no_body = true;
-    reply->status = 404;
-    if (!object)
+    reply->status = status;
+    if (status)
         return;
     reply->status = 200;
     describe(object, hit, reply);
-    (void)!buf_append(&reply->body, object->data, object->len, &(struct err)ERR_INIT);
+    reply_content(reply, object->content, 0, object->now.size);
 }
 
 static void
 delete_object(const struct request *request, struct reply *reply)
 {
-    const struct object *object = find(request->key);
-    int status = judge_conditions(request, "DELETE", object);
+    int status = objects_judge(request, "DELETE", table_find(request->key));
     if (status) {
-        refuse(reply, status);
+        objects_refuse(reply, status);
         return;
     }
-    erase(request->key);
+    table_erase(request->key);
     reply->status = 204;
-}
-
-/* ---- listing ---- */
-
-static void
-xml_encoded(struct reply *reply, const char *key)
-{
-    struct err err = ERR_INIT;
-    (void)!percent_encode(key, strlen(key), true, &reply->body, &err);
-}
-
-struct listing {
-    char prefix[1100], after[1100], delimiter[8], last[1100];
-    unsigned count, max;
-    bool truncated;
-};
-
-static void
-list_contents(struct reply *reply, const struct object *object)
-{
-    char date[TIME_RFC3339_SIZE];
-    time_rfc3339(object->modified_ns / NS_PER_S * NS_PER_S, date, sizeof(date));
-    reply_body(reply, "<Contents><Key>");
-    xml_encoded(reply, object->key);
-    reply_body(reply,
-               "</Key><LastModified>%s</LastModified><ETag>&quot;%s&quot;</ETag><Size>%zu</Size>"
-               "</Contents>",
-               date, object->etag, object->len);
-}
-
-static void
-list_one(struct listing *listing, struct reply *reply, const struct object *object)
-{
-    size_t prefix_len = strlen(listing->prefix);
-    if (strncmp(object->key, listing->prefix, prefix_len) != 0 ||
-        strcmp(object->key, listing->after) <= 0)
-        return;
-    const char *cut =
-        listing->delimiter[0] ? strchr(object->key + prefix_len, listing->delimiter[0]) : NULL;
-    char name[1100];
-    (void)snprintf(name, sizeof(name), "%.*s",
-                   cut ? (int)(cut - object->key) + 1 : (int)strlen(object->key), object->key);
-    /* A prefix that was given already, on this page or the one before. */
-    if (cut &&
-        (strcmp(name, listing->last) == 0 || strncmp(listing->after, name, strlen(name)) == 0))
-        return;
-    if (listing->count == listing->max) {
-        listing->truncated = true;
-        return;
-    }
-    listing->count++;
-    (void)snprintf(listing->last, sizeof(listing->last), "%s", name);
-    if (!cut) {
-        list_contents(reply, object);
-        return;
-    }
-    reply_body(reply, "<CommonPrefixes><Prefix>");
-    xml_encoded(reply, name);
-    reply_body(reply, "</Prefix></CommonPrefixes>");
-}
-
-/* Tokens are a page number and the last name in hexadecimal, so that they survive any encoding and an empty page moves on. */
-static void
-list_end(struct reply *reply, const struct listing *listing, const char *asked_token,
-         struct hit hit)
-{
-    char token[2300];
-    bool lie = hit.fault == FAULT_NO_TOKEN || hit.fault == FAULT_SAME_TOKEN;
-    int used = snprintf(token, sizeof(token), "%lu.", strtoul(asked_token, NULL, 10) + 1);
-    hex_encode(listing->last, strlen(listing->last), token + used);
-    if (hit.fault == FAULT_FOREIGN_KEY)
-        reply_body(reply, "<Contents><Key>~foreign</Key><LastModified>2026-01-01T00:00:00.000Z"
-                          "</LastModified><ETag>x</ETag><Size>1</Size></Contents>");
-    reply_body(reply, "<IsTruncated>%s</IsTruncated>",
-               listing->truncated || lie ? "true" : "false");
-    if (listing->truncated && hit.fault != FAULT_NO_TOKEN)
-        reply_body(reply, "<NextContinuationToken>%s</NextContinuationToken>",
-                   hit.fault == FAULT_SAME_TOKEN && *asked_token ? asked_token : token);
-    reply_body(reply, "<EncodingType>url</EncodingType></ListBucketResult>");
-}
-
-static void
-list_start(const struct request *request, struct listing *listing, char *token, size_t size,
-           struct hit hit)
-{
-    char max[16] = "1000";
-    uint64_t number = 0;
-    *token = '\0';
-    (void)request_param(request, "prefix", listing->prefix, sizeof(listing->prefix));
-    (void)request_param(request, "delimiter", listing->delimiter, sizeof(listing->delimiter));
-    (void)request_param(request, "start-after", listing->after, sizeof(listing->after));
-    (void)request_param(request, "max-keys", max, sizeof(max));
-    listing->max = atomic_load(&objects_page_size);
-    if (parse_u64(max, &number) && number < listing->max)
-        listing->max = (unsigned)number;
-    if (request_param(request, "continuation-token", token, size) && hit.fault != FAULT_DUP_PAGE) {
-        const char *name = strchr(token, '.');
-        size_t len = name ? strlen(name + 1) / 2 : 0;
-        if (name && len < sizeof(listing->after) &&
-            hex_decode(name + 1, strlen(name + 1), listing->after, len))
-            listing->after[len] = '\0';
-    }
-    if (hit.fault == FAULT_EMPTY_PAGE || (hit.fault == FAULT_SAME_TOKEN && hit.arg))
-        listing->max = 0;
-}
-
-static void
-list(const struct request *request, struct hit hit, struct reply *reply)
-{
-    struct listing *listing = calloc(1, sizeof(*listing));
-    char token[2300];
-    list_start(request, listing, token, sizeof(token), hit);
-    /* An empty page goes on where it began. */
-    (void)snprintf(listing->last, sizeof(listing->last), "%s", listing->after);
-    reply->status = 200;
-    reply_header(reply, "Content-Type: application/xml");
-    reply_body(reply, "<?xml version=\"1.0\"?><ListBucketResult xmlns=\""
-                      "http://s3.amazonaws.com/doc/2006-03-01/\"><Name>" BUCKET "</Name>");
-    for (size_t i = 0; i < object_count && !listing->truncated; i++)
-        list_one(listing, reply, &objects[i]);
-    list_end(reply, listing, token, hit);
-    free(listing);
 }
 
 void
 objects_raw(const char *key, struct reply *reply)
 {
     pthread_mutex_lock(&lock);
-    const struct object *object = find(key);
+    const struct object *object = table_find(key);
     reply->status = object ? 200 : 404;
     if (object)
-        (void)!buf_append(&reply->body, object->data, object->len, &(struct err)ERR_INIT);
+        reply_content(reply, object->content, 0, object->now.size);
     pthread_mutex_unlock(&lock);
 }
 
@@ -473,7 +378,7 @@ static void
 handle(const struct request *request, const char *op, struct hit hit, struct reply *reply)
 {
     if (strcmp(op, "LIST") == 0)
-        list(request, hit, reply);
+        list_objects(request, hit, reply);
     else if (strcmp(op, "COPY") == 0)
         copy(request, reply);
     else if (strcmp(op, "PUT") == 0)
@@ -484,18 +389,21 @@ handle(const struct request *request, const char *op, struct hit hit, struct rep
         head(request, hit, reply);
     else if (strcmp(op, "DELETE") == 0)
         delete_object(request, reply);
-    else
+    else if (strcmp(op, "DELMANY") == 0)
+        batch_delete(request, hit, reply);
+    else if (!multipart_handle(request, op, hit, reply))
         reply_error(reply, 405, "MethodNotAllowed", "no such call here");
 }
 
 void
-objects_handle(const struct request *request, const char *op, struct hit hit, struct reply *reply)
+objects_handle(struct request *request, const char *op, struct hit hit, struct reply *reply)
 {
     if (strcmp(request->bucket, BUCKET) != 0) {
         reply_error(reply, 404, "NoSuchBucket", "The specified bucket does not exist");
         reply->no_body = strcmp(op, "HEAD") == 0;
         return;
     }
+    roles_fold(request->key, sizeof(request->key));
     pthread_mutex_lock(&lock);
     handle(request, op, hit, reply);
     pthread_mutex_unlock(&lock);
