@@ -102,6 +102,19 @@ is_wrong_region(int status, const struct xml_error *error)
            status == 307;
 }
 
+/* INV-9: a server in trouble tells nothing about what is there, whatever code it sends along. */
+static bool
+is_witness(int status)
+{
+    return status < 500 && status != 429;
+}
+
+static bool
+tells_state(enum err_code code)
+{
+    return code == ERR_NOT_FOUND || code == ERR_CONFLICT || code == ERR_STORE_NO_BUCKET;
+}
+
 int
 answer_error(int status, const struct xml_error *error, const char *what, bool is_head,
              struct err *err)
@@ -117,7 +130,7 @@ answer_error(int status, const struct xml_error *error, const char *what, bool i
                        error->message);
     }
     const struct row *row = find_row(error->code);
-    if (row)
+    if (row && (is_witness(status) || !tells_state(row->err)))
         return err_set(err, row->err, "%s: %s (%s)", what, row->advice, error->code);
     return by_status(status, error, what, is_head, err);
 }

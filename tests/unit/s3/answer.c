@@ -42,6 +42,10 @@ errors(void **state)
         { 501, "NotImplemented", "", false, ERR_STORE_UNSUPPORTED, "" },
         { 503, "SlowDown", "", false, ERR_STORE_AWAY, "SlowDown" },
         { 500, "", "", false, ERR_STORE_AWAY, "" },
+        /* B006: trouble, whatever else it says */
+        { 503, "NoSuchKey", "", false, ERR_STORE_AWAY, "" },
+        { 500, "NoSuchBucket", "", false, ERR_STORE_AWAY, "" },
+        { 429, "PreconditionFailed", "", false, ERR_STORE_AWAY, "" },
         { 418, "", "", false, ERR_STORE_BAD_ANSWER, "418" },
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
