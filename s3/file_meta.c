@@ -182,6 +182,23 @@ take_line(char *line, struct record *out, struct err *err)
     return 0;
 }
 
+/* Whoever may write the file may write its record too: what no store gives out makes it no record of ours. */
+static bool
+is_sane(const struct store_object *object)
+{
+    const char *at;
+
+    for (at = object->etag; *at; at++) {
+        if ((unsigned char)*at <= 0x20 || *at == 0x7f || *at == '"')
+            return false;
+    }
+    for (at = object->content_type; *at; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            return false;
+    }
+    return object->etag[0] != '\0';
+}
+
 /* 0 when the record is whole and belongs to the file, 1 when not (somebody wrote into the file since, or made the
  * attribute himself), -1 without memory. */
 static int
@@ -200,7 +217,7 @@ parse_record(char *text, const struct stat *st, struct record *out, struct err *
             return -1;
         }
     }
-    if (!out->object.etag[0] || out->size != (uint64_t)st->st_size ||
+    if (!is_sane(&out->object) || out->size != (uint64_t)st->st_size ||
         out->mtime != ns_of(&st->st_mtim))
         return 1;
     return 0;
