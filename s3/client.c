@@ -15,6 +15,9 @@
 
 #define IDLE_MAX (15 * NS_PER_S)
 #define IDLE_MIN (NS_PER_S / 2)
+/* An endpoint that has never answered is probably not there: no long patience with it. */
+#define IDLE_UNKNOWN (8 * NS_PER_S)
+#define PATIENCE_UNKNOWN (3 * NS_PER_S)
 #define SKEW_SUSPECT (5 * 60 * NS_PER_S) /* stores refuse from 15 minutes on */
 
 void
@@ -86,6 +89,7 @@ struct draft {
     char date[TIME_ISO_BASIC_SIZE];
     int64_t wall_ns;
     struct s3_credentials keys;
+    uint64_t generation;
     struct sigv4_header header[SIGV4_HEADERS_MAX];
     size_t header_count;
     struct http_field field[SIGV4_HEADERS_MAX];
@@ -137,7 +141,8 @@ draft_names(struct client *client, const struct client_request *request, struct 
 }
 
 static void
-draft_headers(const struct client_request *request, struct draft *draft)
+draft_headers(const struct client *client, const struct client_request *request,
+              struct draft *draft)
 {
     draft_header(draft, "host", buf_cstr(&draft->host));
     draft_header(draft, "x-amz-content-sha256",
@@ -145,19 +150,32 @@ draft_headers(const struct client_request *request, struct draft *draft)
     draft_header(draft, "x-amz-date", draft->date);
     if (draft->keys.session_token[0])
         draft_header(draft, "x-amz-security-token", draft->keys.session_token);
+    if (client->requester_pays)
+        draft_header(draft, "x-amz-request-payer", "requester");
     for (size_t i = 0; i < request->field_count; i++)
         draft_header(draft, request->field[i].name, request->field[i].value);
+}
+
+int
+client_keys(struct client *client, int64_t deadline_ns, struct s3_credentials *out,
+            uint64_t *generation, struct err *err)
+{
+    *generation = 0;
+    if (client->credentials)
+        return client->credentials(client->credentials_arg, out, err);
+    return credentials_get(client->keys, client_wall_ns(client), deadline_ns, out, generation, err);
 }
 
 static int
 draft_sign(struct client *client, const struct client_request *request, struct draft *draft,
            struct err *err)
 {
+    if (client_keys(client, request->deadline_ns, &draft->keys, &draft->generation, err) < 0)
+        return -1;
+    /* Only now: the keys may have been waited for. */
     draft->wall_ns = client_wall_ns(client);
     time_iso_basic(draft->wall_ns, draft->date, sizeof(draft->date));
-    if (client->credentials(client->credentials_arg, &draft->keys, err) < 0)
-        return -1;
-    draft_headers(request, draft);
+    draft_headers(client, request, draft);
     const struct sigv4_scope scope = { .access_key = draft->keys.access_key,
                                        .secret_key = draft->keys.secret_key,
                                        .region = client->region,
@@ -186,6 +204,8 @@ draft_send(struct client *client, const struct client_request *request, const st
 {
     int64_t idle = (request->deadline_ns - clock_mono_ns()) / 2;
     int64_t idle_max = request->idle_max_ns ? request->idle_max_ns : IDLE_MAX;
+    if (!atomic_load(&client->answered) && idle_max > IDLE_UNKNOWN)
+        idle_max = IDLE_UNKNOWN;
     if (idle > idle_max)
         idle = idle_max;
     if (idle < IDLE_MIN)
@@ -238,6 +258,23 @@ leave(struct client *client, enum retry_result result)
     for (unsigned i = taken; i < client->limit.window && i < taken + 2; i++)
         pthread_cond_signal(&client->freed);
     pthread_mutex_unlock(&client->lock);
+}
+
+/* The user's own limit of requests per second. */
+static int
+wait_turn(struct client *client, int64_t deadline_ns, struct err *err)
+{
+    int64_t now = clock_mono_ns();
+    int64_t wait = limit_take(&client->requests_limit, 1, now, deadline_ns - now);
+    if (wait < 0)
+        return err_set(err, ERR_STORE_TIMEOUT,
+                       "the limit of requests to the store is used up for longer than may be "
+                       "waited");
+    if (wait > 0) {
+        clock_sleep_ns(wait);
+        atomic_fetch_add(&client->limited_ns, (uint64_t)wait);
+    }
+    return 0;
 }
 
 /* ---- judging the answer ---- */
@@ -316,6 +353,24 @@ judge(struct client *client, const struct client_request *request, struct client
     return answer_error(status, &answer->error, what, is_head, err);
 }
 
+/* docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html; ExpiredToken comes with 400 from AWS. Temporary keys may
+ * also be told to have ended by a plain AccessDenied (RGW). */
+static bool
+keys_refused(const struct client_answer *answer, const struct draft *draft)
+{
+    static const char *const codes[] = { "ExpiredToken", "InvalidAccessKeyId", "InvalidToken",
+                                         "TokenRefreshRequired", "InvalidSecurity" };
+    const char *code = answer->error.code;
+    if (answer->response.status != 400 && answer->response.status != 401 &&
+        answer->response.status != 403)
+        return false;
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        if (strcmp(codes[i], code) == 0)
+            return true;
+    }
+    return draft->keys.session_token[0] && strcmp(code, "AccessDenied") == 0;
+}
+
 static int
 judge_transport(const struct client_request *request, struct client_answer *answer, struct err *err)
 {
@@ -343,6 +398,7 @@ exchange(struct client *client, const struct client_request *request, struct dra
          struct client_answer *answer, struct err *err)
 {
     if (draft_names(client, request, draft, err) < 0 ||
+        wait_turn(client, request->deadline_ns, err) < 0 ||
         enter(client, request->deadline_ns, err) < 0) {
         answer->verdict = RETRY_NO;
         return -1;
@@ -355,9 +411,14 @@ exchange(struct client *client, const struct client_request *request, struct dra
     }
     int64_t begun = clock_mono_ns();
     count_request(client, request);
+    answer->keys_generation = draft->generation;
     int result = draft_send(client, request, draft, answer, err);
+    if (answer->response.status)
+        atomic_store(&client->answered, true);
     result = result == 0 ? judge(client, request, answer, draft->wall_ns, err)
                          : judge_transport(request, answer, err);
+    if (result < 0 && answer->verdict == RETRY_NO && keys_refused(answer, draft))
+        answer->verdict = RETRY_KEYS;
     trace(request, draft, answer, clock_mono_ns() - begun);
     if (result < 0 && answer->verdict == RETRY_SLOW)
         atomic_fetch_add(&client->slow_downs, 1);
@@ -383,6 +444,29 @@ client_attempt(struct client *client, const struct client_request *request,
     return result;
 }
 
+/* Nothing has ever come from this endpoint, and now there is not even a connection: the caller hears of it soon. */
+static bool
+is_unknown_and_silent(struct client *client, struct client_try *tries,
+                      const struct client_answer *answer)
+{
+    if (atomic_load(&client->answered))
+        return false;
+    int64_t now = clock_mono_ns();
+    if (tries->first_failed_ns == 0)
+        tries->first_failed_ns = now;
+    return answer->response.end == HTTP_TIMEOUT || now - tries->first_failed_ns >= PATIENCE_UNKNOWN;
+}
+
+static bool
+has_fresh_keys(struct client *client, struct client_try *tries, const struct client_answer *answer)
+{
+    bool first = !tries->keys_renewed;
+    tries->keys_renewed = true;
+    if (!first || !client->keys)
+        return false;
+    return credentials_renew(client->keys, answer->keys_generation, tries->deadline_ns);
+}
+
 bool
 client_again(struct client *client, struct client_try *tries, const struct client_answer *answer)
 {
@@ -393,6 +477,10 @@ client_again(struct client *client, struct client_try *tries, const struct clien
         tries->clock_learned = true;
         return first;
     }
+    if (answer->verdict == RETRY_KEYS)
+        return has_fresh_keys(client, tries, answer);
+    if (is_unknown_and_silent(client, tries, answer))
+        return false;
     uint64_t state = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15u);
     int64_t wait = retry_backoff_ns(tries->attempt, &state);
     int64_t asked =

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "s3/canonical.h"
+#include "s3/credentials.h"
 #include "s3/http.h"
 #include "s3/open.h"
 #include "s3/provider.h"
@@ -32,8 +33,12 @@ struct client {
     bool path_style;
     bool loopback;
     const struct provider *provider;
-    s3_credentials_fn *credentials;
+    s3_credentials_fn *credentials; /* the caller's own, or NULL: keys */
     void *credentials_arg;
+    struct credentials *keys;
+    char *ca_file, *pins; /* NULL: none */
+    bool requester_pays;
+    struct limit requests_limit, up_limit, down_limit;
     struct http *http;
 
     pthread_mutex_t lock; /* protects limit */
@@ -42,6 +47,7 @@ struct client {
 
     _Atomic int64_t skew_ns;        /* store's clock minus ours */
     _Atomic int64_t bucket_seen_ns; /* when the bucket was last known to exist; 0: never */
+    atomic_bool answered;           /* anything at all has come from the endpoint */
     atomic_int etag_is_md5; /* enum store_yes_no, learned from answers to PUT with a known MD5 */
     _Atomic uint64_t seed;
     _Atomic uint64_t requests, retries, errors, bytes_up, bytes_down;
@@ -80,7 +86,8 @@ struct client_answer {
     struct http_response response;
     struct xml_error error;
     enum retry_verdict verdict;
-    bool maybe_done; /* no success, but the store may have carried it out */
+    bool maybe_done;          /* no success, but the store may have carried it out */
+    uint64_t keys_generation; /* of the keys that signed it */
 };
 void client_answer_init(struct client_answer *answer);
 void client_answer_release(struct client_answer *answer);
@@ -96,6 +103,8 @@ struct client_try {
     int64_t deadline_ns;
     unsigned attempt;
     bool clock_learned;
+    bool keys_renewed;
+    int64_t first_failed_ns; /* 0: none yet */
 };
 /* After a failed attempt: waits and answers true when another one makes sense before the deadline. */
 bool client_again(struct client *client, struct client_try *tries,
@@ -103,6 +112,10 @@ bool client_again(struct client *client, struct client_try *tries,
 /* Attempts until success, a final answer, or the deadline; for requests that may be repeated without harm. */
 int client_call(struct client *client, const struct client_request *request,
                 struct client_answer *answer, struct err *err) MUST_CHECK;
+
+/* The keys to sign with now; `generation` changes whenever they become others. */
+int client_keys(struct client *client, int64_t deadline_ns, struct s3_credentials *out,
+                uint64_t *generation, struct err *err) MUST_CHECK;
 
 /* prefix + key; ERR_NAME_TOO_LONG beyond LIMIT_KEY. */
 int client_full_key(const struct client *client, const char *key, struct buf *out,

@@ -32,6 +32,7 @@ struct http {
     struct slot *idle;
     unsigned idle_count;
     unsigned max_idle;
+    struct http_options options;
 };
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
@@ -59,6 +60,12 @@ http_new(unsigned max_idle, struct err *err)
     pthread_mutex_init(&http->lock, NULL);
     http->max_idle = max_idle;
     return http;
+}
+
+void
+http_configure(struct http *http, const struct http_options *options)
+{
+    http->options = *options;
 }
 
 static void
@@ -169,6 +176,7 @@ http_response_field(const struct http_response *response, const char *name)
 /* ---- one exchange ---- */
 
 struct exchange {
+    struct http *http;
     const struct http_request *request;
     struct http_response *response;
     struct err *err;
@@ -179,6 +187,7 @@ struct exchange {
     int64_t active_ns; /* when the last byte moved */
     int64_t deadline_ns;
     struct curl_slist *list;
+    char why[CURL_ERROR_SIZE]; /* libcurl's own words */
 };
 
 static void
@@ -195,6 +204,22 @@ fail(struct exchange *x, enum http_end end)
     return 0;
 }
 
+/* Waits until `len` bytes are allowed; that is nobody's silence and nobody's delay. */
+static void
+obey(struct exchange *x, struct limit *limit, size_t len)
+{
+    if (!limit)
+        return;
+    int64_t wait = limit_take(limit, len, clock_mono_ns(), INT64_MAX);
+    if (wait <= 0)
+        return;
+    clock_sleep_ns(wait);
+    x->deadline_ns += wait;
+    if (x->http->options.limited_ns)
+        atomic_fetch_add(x->http->options.limited_ns, (uint64_t)wait);
+    touch(x);
+}
+
 static size_t
 on_read(char *to, size_t size, size_t count, void *arg)
 {
@@ -207,6 +232,9 @@ on_read(char *to, size_t size, size_t count, void *arg)
         len = (size_t)left;
     if (len == 0)
         return 0;
+    if (x->http->options.up && len > limit_piece(x->http->options.up))
+        len = (size_t)limit_piece(x->http->options.up);
+    obey(x, x->http->options.up, len);
     if (body->mem) {
         memcpy(to, (const char *)body->mem + x->sent, len);
     } else {
@@ -240,6 +268,7 @@ on_body(char *data, size_t size, size_t count, void *arg)
     size_t len = size * count;
     touch(x);
     response->received += len;
+    obey(x, x->http->options.down, len);
     x->deadline_ns += (int64_t)len * x->request->deadline_bonus_ns_per_mib / (1 << 20);
     bool good = response->status == 200 || response->status == 206;
     int result = x->request->sink && good ? x->request->sink(x->request->arg, data, len, x->err)
@@ -382,16 +411,38 @@ set_transport(struct exchange *x, CURL *easy)
     SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
-    SET(CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
+    SET(CURLOPT_CONNECTTIMEOUT_MS,
+        x->request->connect_ms ? x->request->connect_ms : CONNECT_TIMEOUT_MS);
     SET(CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
     /* Only faster: libcurl 7.88 refuses it on a handle whose last name could not be resolved. */
-    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L << 10);
+    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE,
+                           x->http->options.down ? (long)limit_piece(x->http->options.down)
+                                                 : 256L << 10);
     (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
     if (x->request->loopback)
         SET(CURLOPT_NOPROXY, "*");
-    const char *bundle = secure_getenv("AWS_CA_BUNDLE");
-    if (bundle && *bundle)
-        SET(CURLOPT_CAINFO, bundle);
+    return 0;
+}
+
+static const char *
+ca_file(const struct exchange *x)
+{
+    const char *file = x->http->options.ca_file;
+    if (!file)
+        file = secure_getenv("AWS_CA_BUNDLE");
+    return file && *file ? file : NULL;
+}
+
+/* Verifying is libcurl's default, and there is no way to switch it off. */
+static int
+set_trust(struct exchange *x, CURL *easy)
+{
+    if (ca_file(x))
+        SET(CURLOPT_CAINFO, ca_file(x));
+    if (x->http->options.pins)
+        SET(CURLOPT_PINNEDPUBLICKEY, x->http->options.pins);
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    SET(CURLOPT_ERRORBUFFER, x->why);
     return 0;
 }
 
@@ -431,7 +482,8 @@ static int
 prepare(struct exchange *x, CURL *easy)
 {
     curl_easy_reset(easy);
-    if (set_fields(x) < 0 || set_transport(x, easy) < 0 || set_method(x, easy) < 0)
+    if (set_fields(x) < 0 || set_transport(x, easy) < 0 || set_trust(x, easy) < 0 ||
+        set_method(x, easy) < 0)
         return -1;
     return set_callbacks(x, easy);
 }
@@ -496,8 +548,72 @@ new_connections(CURL *easy)
     return count;
 }
 
+/* X509_V_ERR_* of OpenSSL's x509_vfy.h; its header is base/'s alone. */
+enum verify {
+    VERIFY_NOT_YET_VALID = 9,
+    VERIFY_EXPIRED = 10,
+    VERIFY_SELF_SIGNED = 18,
+    VERIFY_SELF_SIGNED_ABOVE = 19,
+    VERIFY_NO_ISSUER = 20,
+    VERIFY_NO_ISSUER_LOCALLY = 21
+};
+
 static int
-conclude(struct exchange *x, CURLcode code)
+not_trusted(struct exchange *x, CURL *easy)
+{
+    long result = 0;
+    const char *file = ca_file(x);
+    (void)curl_easy_getinfo(easy, CURLINFO_SSL_VERIFYRESULT, &result);
+    switch (result) {
+    case VERIFY_EXPIRED:
+        return err_set(x->err, ERR_STORE_AWAY,
+                       "the store's certificate has expired: its owner has to renew it, or this "
+                       "machine's clock is wrong");
+    case VERIFY_NOT_YET_VALID:
+        return err_set(x->err, ERR_STORE_AWAY,
+                       "the store's certificate is not valid yet: this machine's clock is wrong");
+    case VERIFY_SELF_SIGNED:
+    case VERIFY_SELF_SIGNED_ABOVE:
+    case VERIFY_NO_ISSUER:
+    case VERIFY_NO_ISSUER_LOCALLY:
+        return err_set(x->err, ERR_STORE_AWAY,
+                       "the authority that signed the store's certificate is not known%s%.120s: "
+                       "name the file of its certificate with --store-ca, ca= in the store's URL, "
+                       "or AWS_CA_BUNDLE",
+                       file ? " in " : "", file ? file : "");
+    case 0:
+        return err_set(x->err, ERR_STORE_AWAY,
+                       "the store's certificate is for another host: use the name that it has in "
+                       "endpoint= (%.160s)",
+                       x->why);
+    default:
+        return err_set(x->err, ERR_STORE_AWAY, "the store's certificate is not trusted: %.200s",
+                       x->why);
+    }
+}
+
+static int
+no_tls(struct exchange *x)
+{
+    if (strstr(x->why, "wrong version number") || strstr(x->why, "packet length too long"))
+        return err_set(x->err, ERR_STORE_AWAY,
+                       "there is no TLS at the store's endpoint: is it http:// rather than "
+                       "https://?");
+    return err_set(x->err, ERR_STORE_AWAY, "no TLS connection to the store: %.200s", x->why);
+}
+
+static int
+no_ca_file(struct exchange *x)
+{
+    const char *file = ca_file(x);
+    return err_set(x->err, ERR_STORE_AWAY,
+                   "the file of authorities '%.160s' cannot be read or holds no certificate: check "
+                   "--store-ca, ca= in the store's URL, or AWS_CA_BUNDLE",
+                   file ? file : "of this system");
+}
+
+static int
+conclude(struct exchange *x, CURL *easy, CURLcode code)
 {
     struct http_response *response = x->response;
     if (x->failed) {
@@ -511,16 +627,23 @@ conclude(struct exchange *x, CURLcode code)
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
     case CURLE_COULDNT_CONNECT:
+        response->end = HTTP_NO_CONNECTION;
+        return err_set(x->err, ERR_STORE_AWAY, "no connection to the store: %.200s",
+                       x->why[0] ? x->why : curl_easy_strerror(code));
     case CURLE_SSL_CONNECT_ERROR:
         response->end = HTTP_NO_CONNECTION;
-        return err_set(x->err, ERR_STORE_AWAY, "no connection to the store: %s",
-                       curl_easy_strerror(code));
+        return no_tls(x);
     case CURLE_PEER_FAILED_VERIFICATION:
+        response->end = HTTP_LOCAL;
+        return not_trusted(x, easy);
     case CURLE_SSL_CACERT_BADFILE:
         response->end = HTTP_LOCAL;
+        return no_ca_file(x);
+    case CURLE_SSL_PINNEDPUBKEYNOTMATCH:
+        response->end = HTTP_LOCAL;
         return err_set(x->err, ERR_STORE_AWAY,
-                       "the store's certificate is not trusted or names another host: name "
-                       "its authority's file in AWS_CA_BUNDLE");
+                       "the store's key is not the pinned one: somebody is in between, or the "
+                       "store has a new key, then put its pin into pin= of the store's URL");
     case CURLE_OPERATION_TIMEDOUT:
         response->end = response->whole_request_sent || x->sent > 0 || response->status
                             ? HTTP_TIMEOUT
@@ -554,7 +677,7 @@ run(struct exchange *x, struct slot *slot)
     x->response->maybe_resent = slot->connected && new_connections(slot->easy) > 0;
     slot->connected = code == CURLE_OK && !x->failed;
     (void)curl_multi_remove_handle(slot->multi, slot->easy);
-    return conclude(x, code);
+    return conclude(x, slot->easy, code);
 }
 
 int
@@ -566,9 +689,11 @@ http_perform(struct http *http, const struct http_request *request, struct http_
         response->end = HTTP_LOCAL;
         return -1;
     }
-    struct exchange x = {
-        .request = request, .response = response, .err = err, .deadline_ns = request->deadline_ns
-    };
+    struct exchange x = { .http = http,
+                          .request = request,
+                          .response = response,
+                          .err = err,
+                          .deadline_ns = request->deadline_ns };
     int result = run(&x, slot);
     curl_easy_reset(slot->easy); /* it points at this frame */
     curl_slist_free_all(x.list);

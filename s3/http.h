@@ -1,11 +1,13 @@
 #ifndef S3_HTTP_H
 #define S3_HTTP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "s3/limit.h"
 #include "s3/store.h"
 
 /*
@@ -16,6 +18,18 @@
 struct http;
 struct http *http_new(unsigned max_idle, struct err *err) MUST_CHECK;
 void http_free(struct http *http);
+
+/* For all exchanges of an http; what it points at must outlive it. Call before the first one. */
+struct http_options {
+    const char *
+        ca_file; /* PEM file of the authorities that count, in place of the system's; NULL: AWS_CA_BUNDLE, else
+                          * the system's */
+    const char *
+        pins; /* "sha256//BASE64[;sha256//...]": the server's key must also be one of these; NULL: any */
+    struct limit *up, *down;      /* bytes per second; NULL: no limit */
+    _Atomic uint64_t *limited_ns; /* counts the waits for them; may be NULL */
+};
+void http_configure(struct http *http, const struct http_options *options);
 
 struct http_field {
     const char *name;
@@ -32,11 +46,12 @@ struct http_request {
     const struct http_field *fields; /* "host" replaces the one of the URL */
     size_t field_count;
     const struct store_body *body; /* NULL: none. A body of size 0 sends Content-Length: 0 */
-    int64_t deadline_ns;           /* clock_mono_ns() value, never 0 */
-    int64_t idle_ns;               /* silence longer than this ends the exchange */
+    int64_t deadline_ns; /* clock_mono_ns() value, never 0; waits for the byte limits move it */
+    int64_t idle_ns;     /* silence longer than this ends the exchange */
     int64_t
         deadline_bonus_ns_per_mib; /* the deadline moves with each MiB of a body received; 0: it does not */
     bool loopback;                 /* no proxy */
+    long connect_ms;               /* time for making a connection; 0: 5 s */
     http_head_fn *head;            /* may be NULL */
     store_sink_fn *sink; /* gets the body of a 200 or 206; NULL: it goes into response->body */
     void *arg;           /* for both */

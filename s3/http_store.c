@@ -136,9 +136,10 @@ http_store_object(const struct http_response *response, uint64_t total, struct s
 
 /* ---- HEAD ---- */
 
-/* A GET of the bucket tells what a HEAD, which has no body, cannot: NoSuchBucket, a bad signature, the right region. */
+/* A GET of the bucket tells what a HEAD, which has no body, cannot: NoSuchBucket, a bad signature, the right region.
+ * `generation`: of the keys that it was signed with in the end. */
 static int
-ask_bucket(struct client *client, int64_t deadline_ns, struct err *err)
+ask_bucket(struct client *client, int64_t deadline_ns, uint64_t *generation, struct err *err)
 {
     struct client_request request = { .method = "GET", .deadline_ns = deadline_ns };
     struct client_answer answer;
@@ -147,6 +148,7 @@ ask_bucket(struct client *client, int64_t deadline_ns, struct err *err)
     canonical_query_add(&request.query, "prefix", client->prefix);
     client_answer_init(&answer);
     int result = client_call(client, &request, &answer, err);
+    *generation = answer.keys_generation;
     /* Keys may be allowed to read objects but not to list: the bucket exists all the same. */
     if (result < 0 && strcmp(answer.error.code, "AccessDenied") == 0)
         result = 0;
@@ -159,23 +161,30 @@ static int
 confirm_absence(struct client *client, int64_t deadline_ns, struct err *err)
 {
     int64_t seen = atomic_load(&client->bucket_seen_ns);
+    uint64_t generation;
     struct err own = ERR_INIT;
     if (seen != 0 && clock_mono_ns() - seen < BUCKET_PROOF)
         return -1;
-    if (ask_bucket(client, deadline_ns, &own) < 0)
+    if (ask_bucket(client, deadline_ns, &generation, &own) < 0)
         *err = own;
     return -1;
 }
 
-static int
-explain_head(struct client *client, int status, int64_t deadline_ns, struct err *err)
+/* True when the HEAD is worth another try: its keys had ended, and asking why brought fresh ones. */
+static bool
+explain_head(struct client *client, const struct client_answer *answer, int64_t deadline_ns,
+             struct err *err)
 {
+    int status = answer->response.status;
+    uint64_t generation = answer->keys_generation;
     struct err own = ERR_INIT;
     if (status == 404)
-        return confirm_absence(client, deadline_ns, err);
-    if ((status == 400 || status == 403) && ask_bucket(client, deadline_ns, &own) < 0)
+        (void)confirm_absence(client, deadline_ns, err);
+    if (status != 400 && status != 403)
+        return false;
+    if (ask_bucket(client, deadline_ns, &generation, &own) < 0)
         *err = own;
-    return -1;
+    return generation != answer->keys_generation;
 }
 
 int
@@ -189,9 +198,13 @@ http_store_head(struct store *store, const char *key, int64_t deadline_ns, struc
     struct client_answer answer;
     client_answer_init(&answer);
     int result = client_call(client, &request, &answer, err);
-    if (result < 0)
-        (void)explain_head(client, answer.response.status, request.deadline_ns, err);
-    else if (http_store_object(&answer.response, UINT64_MAX, out, err) < 0)
+    if (result < 0 && explain_head(client, &answer, request.deadline_ns, err)) {
+        client_answer_reset(&answer);
+        result = client_call(client, &request, &answer, err);
+        if (result < 0)
+            (void)explain_head(client, &answer, request.deadline_ns, err);
+    }
+    if (result == 0 && http_store_object(&answer.response, UINT64_MAX, out, err) < 0)
         result = err_wrap(err, "'%.160s'", key);
     client_answer_release(&answer);
     return result;
@@ -221,6 +234,8 @@ presign_query(struct presigning *presigning, const char *path, struct buf *url, 
     if (req->response_content_disposition)
         canonical_query_add(&query, "response-content-disposition",
                             req->response_content_disposition);
+    if (client->requester_pays)
+        canonical_query_add(&query, "x-amz-request-payer", "requester");
     const struct sigv4_header header = { "host", buf_cstr(&host) };
     const struct sigv4_request request = { .method = req->method,
                                            .path = path,
@@ -264,7 +279,8 @@ http_store_presign(struct store *store, const struct store_presign *req, struct 
         .endpoint = client->public_endpoint.host ? &client->public_endpoint : &client->endpoint,
         .req = req,
     };
-    int result = client->credentials(client->credentials_arg, &presigning.keys, err);
+    uint64_t generation;
+    int result = client_keys(client, http_store_deadline(0, 0), &presigning.keys, &generation, err);
     int64_t key_ends = presigning.keys.expires_wall_ns;
     if (result == 0 && key_ends != 0 && key_ends < clock_wall_ns() + req->expires_s * NS_PER_S)
         log_warn(s3, "a link outlives the temporary keys that sign it key=%.200s", req->key);

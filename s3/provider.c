@@ -13,52 +13,100 @@ static const struct provider profiles[] = {
     { .name = "generic", .region = "us-east-1" },
     { .name = "aws",
       .hosts = { ".amazonaws.com", ".amazonaws.com.cn" },
+      .endpoint = "s3.%r.amazonaws.com",
       .region = "us-east-1",
-      .virtual_style = true },
+      .virtual_style = true,
+      .priced = true,
+      .milli_usd_a = 5000,
+      .milli_usd_b = 400,
+      .milli_usd_gb_month = 23 },
     { .name = "b2",
       .hosts = { ".backblazeb2.com" },
+      .endpoint = "s3.%r.backblazeb2.com",
       .region = "us-west-000",
+      .region_needed = true,
       .no_put_if_absent = true,
-      .no_copy_conditions = true },
+      .no_copy_conditions = true,
+      .no_complete_if_absent = true,
+      .no_complete_if_match = true },
     { .name = "ceph",
       .region = "us-east-1",
       .etag_bare = true,
       .no_delete_if_match = true,
-      .no_copy_conditions = true },
-    { .name = "garage", .region = "garage", .no_put_if_absent = true, .no_put_if_match = true },
+      .no_copy_conditions = true,
+      .no_complete_if_absent = true,
+      .no_complete_if_match = true },
+    { .name = "garage",
+      .region = "garage",
+      .no_put_if_absent = true,
+      .no_put_if_match = true,
+      .no_complete_if_absent = true,
+      .no_complete_if_match = true },
     { .name = "gcs",
       .hosts = { "storage.googleapis.com" },
+      .endpoint = "storage.googleapis.com",
       .region = "auto",
       .no_put_if_absent = true,
       .no_put_if_match = true,
       .no_delete_if_match = true,
-      .no_copy_conditions = true },
+      .no_copy_conditions = true,
+      .no_complete_if_absent = true,
+      .no_complete_if_match = true },
     { .name = "hetzner",
       .hosts = { ".your-objectstorage.com" },
+      .endpoint = "%r.your-objectstorage.com",
       .region = "us-east-1",
-      .no_copy_conditions = true },
+      .region_needed = true,
+      .no_copy_conditions = true,
+      .no_complete_if_absent = true,
+      .no_complete_if_match = true },
     { .name = "minio", .region = "us-east-1" },
     { .name = "r2",
       .hosts = { ".r2.cloudflarestorage.com" },
+      .endpoint = "%a.r2.cloudflarestorage.com",
       .region = "auto",
       .no_delete_if_match = true,
+      .no_complete_if_match = true,
       .folds_names = true,
+      .equal_parts = true,
       .min_write_interval_ns = NS_PER_S,
-      .max_put_bytes = R2_MAX_PUT },
+      .max_put_bytes = R2_MAX_PUT,
+      .max_part_bytes = R2_MAX_PUT,
+      .max_copy_bytes = R2_MAX_PUT,
+      .priced = true,
+      .milli_usd_a = 4500,
+      .milli_usd_b = 360,
+      .milli_usd_gb_month = 15 },
     { .name = "spaces",
       .hosts = { ".digitaloceanspaces.com" },
+      .endpoint = "%r.digitaloceanspaces.com",
       .region = "us-east-1",
-      .no_copy_conditions = true },
-    { .name = "swift", .region = "us-east-1", .no_put_if_absent = true, .no_put_if_match = true },
-    { .name = "tigris", .hosts = { ".tigris.dev", ".storage.dev" }, .region = "auto" },
+      .region_needed = true,
+      .no_copy_conditions = true,
+      .no_complete_if_absent = true,
+      .no_complete_if_match = true },
+    { .name = "swift",
+      .region = "us-east-1",
+      .no_put_if_absent = true,
+      .no_put_if_match = true,
+      .no_copy_conditions = true,
+      .no_complete_if_absent = true,
+      .no_complete_if_match = true },
+    { .name = "tigris",
+      .hosts = { ".tigris.dev", ".storage.dev" },
+      .endpoint = "t3.storage.dev",
+      .region = "auto" },
     { .name = "versity", .region = "us-east-1" },
     { .name = "wasabi",
       .hosts = { ".wasabisys.com" },
+      .endpoint = "s3.%r.wasabisys.com",
       .region = "us-east-1",
       .no_put_if_absent = true,
       .no_put_if_match = true,
       .no_delete_if_match = true,
-      .no_copy_conditions = true },
+      .no_copy_conditions = true,
+      .no_complete_if_absent = true,
+      .no_complete_if_match = true },
 };
 #define PROFILE_COUNT (sizeof(profiles) / sizeof(profiles[0]))
 
@@ -108,6 +156,91 @@ provider_names(struct buf *out, struct err *err)
     return 0;
 }
 
+/* ---- endpoints ---- */
+
+/* One piece of a pattern: a placeholder, or the text up to the next one. */
+static int
+append_piece(const char **pattern, const char *region, const char *account, struct buf *out,
+             struct err *err)
+{
+    size_t len = strcspn(*pattern, "%");
+    if (len > 0) {
+        const char *text = *pattern;
+        *pattern += len;
+        return buf_append(out, text, len, err);
+    }
+    const char *value = (*pattern)[1] == 'a' ? account : region;
+    *pattern += 2;
+    return buf_append_str(out, value, err);
+}
+
+int
+provider_endpoint(const struct provider *provider, const char *region, const char *account,
+                  struct buf *out, struct err *err)
+{
+    const char *pattern = provider->endpoint;
+    if (!pattern)
+        return err_set(err, ERR_USAGE, "the store's URL needs endpoint= for provider '%s'",
+                       provider->name);
+    if (strstr(pattern, "%a") && (!account || !*account))
+        return err_set(err, ERR_USAGE,
+                       "the store's URL needs account= or endpoint= for provider '%s'",
+                       provider->name);
+    if (!region && provider->region_needed)
+        return err_set(err, ERR_USAGE,
+                       "the store's URL needs region= or endpoint= for provider '%s'",
+                       provider->name);
+    while (*pattern) {
+        if (append_piece(&pattern, region ? region : provider->region, account, out, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+bool
+provider_host_region(const struct provider *provider, const char *host, char *out, size_t size)
+{
+    const char *mark = provider->endpoint ? strstr(provider->endpoint, "%r") : NULL;
+    size_t len = strcspn(host, ":");
+    if (!mark)
+        return false;
+    size_t before = (size_t)(mark - provider->endpoint);
+    size_t after = strlen(mark + 2);
+    if (len <= before + after || len - before - after >= size ||
+        strncasecmp(host, provider->endpoint, before) != 0 ||
+        strncasecmp(host + len - after, mark + 2, after) != 0 ||
+        memchr(host + before, '.', len - before - after))
+        return false;
+    memcpy(out, host + before, len - before - after);
+    out[len - before - after] = '\0';
+    return true;
+}
+
+/* ---- capabilities ---- */
+
+static uint64_t
+or_five_gib(uint64_t bytes)
+{
+    return bytes ? bytes : LIMIT_PUT_BODY;
+}
+
+static void
+limit_multipart(const struct provider *provider, struct store_caps *caps)
+{
+    if (provider->no_complete_if_absent)
+        caps->complete_if_absent = STORE_NO;
+    if (provider->no_complete_if_match)
+        caps->complete_if_match = STORE_NO;
+    if (provider->no_multipart)
+        caps->multipart = STORE_NO;
+    if (provider->no_copy_parts)
+        caps->copy_parts = STORE_NO;
+    if (provider->no_delete_many)
+        caps->delete_many = STORE_NO;
+    if (provider->no_list_uploads)
+        caps->list_uploads = STORE_NO;
+}
+
 void
 provider_limit_caps(const struct provider *provider, struct store_caps *caps)
 {
@@ -123,8 +256,10 @@ provider_limit_caps(const struct provider *provider, struct store_caps *caps)
         caps->server_side_copy = STORE_NO;
     if (provider->folds_names)
         caps->folds_names = STORE_YES;
+    limit_multipart(provider, caps);
     caps->min_write_interval_ns = provider->min_write_interval_ns;
-    caps->max_put_bytes = provider->max_put_bytes ? provider->max_put_bytes : LIMIT_PUT_BODY;
+    caps->max_put_bytes = or_five_gib(provider->max_put_bytes);
+    caps->max_copy_bytes = or_five_gib(provider->max_copy_bytes);
 }
 
 void
@@ -142,6 +277,12 @@ provider_caps(const struct provider *provider, struct store_caps *out)
         .list_consistent = STORE_NOT_PROBED,
         .presign = STORE_NOT_PROBED,
         .folds_names = STORE_NOT_PROBED,
+        .multipart = STORE_NOT_PROBED,
+        .complete_if_absent = STORE_NOT_PROBED,
+        .complete_if_match = STORE_NOT_PROBED,
+        .copy_parts = STORE_NOT_PROBED,
+        .delete_many = STORE_NOT_PROBED,
+        .list_uploads = STORE_NOT_PROBED,
     };
     provider_limit_caps(provider, out);
 }

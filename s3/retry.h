@@ -12,7 +12,8 @@ enum retry_verdict {
     RETRY_NO,    /* an answer that trying again does not change */
     RETRY_AGAIN, /* 500, 502, 503, 504, 400 RequestTimeout, 409 */
     RETRY_SLOW,  /* the same, and with fewer requests at once: 429, SlowDown */
-    RETRY_CLOCK  /* once, after the clock offset was learned: RequestTimeTooSkewed */
+    RETRY_CLOCK, /* once, after the clock offset was learned: RequestTimeTooSkewed */
+    RETRY_KEYS /* once, when fresh keys could be had; the client's verdict, never retry_classify()'s */
 };
 /* `code` is the <Code> of the error document, "" when there was none. */
 enum retry_verdict retry_classify(int status, const char *code);
