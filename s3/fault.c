@@ -396,6 +396,66 @@ fault_list(struct store *store, const struct store_list *req, struct err *err)
 }
 
 static int
+tell_all(const char *const *keys, size_t count, store_deleted_fn *fn, void *arg,
+         const struct err *err)
+{
+    for (size_t i = 0; i < count; i++)
+        fn(arg, keys[i], err->code, err->msg);
+    return -1;
+}
+
+/* One fault for the whole batch; a late batch is one that was lost. */
+static int
+fault_delete_many(struct store *store, const char *const *keys, size_t count, int64_t deadline_ns,
+                  store_deleted_fn *fn, void *arg, struct err *err)
+{
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault_of(store), &plan);
+    int rc = 0;
+
+    if (count == 0)
+        return 0;
+    if (!let_pass(kind, &plan, err))
+        return tell_all(keys, count, fn, arg, err);
+    if (!loses_answer(kind) && kind != FAULT_SHORT_BODY)
+        return store_delete_many(store->next, keys, count, deadline_ns, fn, arg, err);
+    rc = store_delete_many(store->next, keys, count, deadline_ns, NULL, NULL, err);
+    (void)rc;
+    (void)(kind == FAULT_SHORT_BODY ? cut(err) : lost(err));
+    return tell_all(keys, count, fn, arg, err);
+}
+
+static int
+fault_uploads(struct store *store, const char *prefix, store_uploads_fn *fn, void *arg,
+              struct err *err)
+{
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault_of(store), &plan);
+
+    if (!let_pass(kind, &plan, err))
+        return -1;
+    if (loses_answer(kind))
+        return lost(err);
+    return kind == FAULT_SHORT_BODY ? cut(err) : store_uploads(store->next, prefix, fn, arg, err);
+}
+
+static int
+fault_upload_abort(struct store *store, const char *key, const char *upload_id, int64_t deadline_ns,
+                   struct err *err)
+{
+    struct fault_plan plan;
+    enum fault_kind kind = choose(fault_of(store), &plan);
+
+    if (!let_pass(kind, &plan, err))
+        return -1;
+    if (store_upload_abort(store->next, key, upload_id, deadline_ns, err) < 0)
+        return -1;
+    if (loses_answer(kind))
+        return lost(err);
+    return kind == FAULT_SHORT_BODY ? cut(err) : 0;
+}
+
+static int
 fault_presign(struct store *store, const struct store_presign *req, struct buf *url,
               struct err *err)
 {
@@ -452,6 +512,9 @@ static const struct store_ops fault_ops = {
     .del = fault_delete,
     .copy = fault_copy,
     .list = fault_list,
+    .delete_many = fault_delete_many,
+    .uploads = fault_uploads,
+    .upload_abort = fault_upload_abort,
     .presign = fault_presign,
     .probe = fault_probe,
     .counters = fault_counters,

@@ -179,6 +179,8 @@ check_put(const struct store *store, const struct store_put *req, struct err *er
 {
     uint64_t max = store->caps.max_put_bytes ? store->caps.max_put_bytes : LIMIT_PUT_BODY;
 
+    if (store->caps.multipart != STORE_NO)
+        max = LIMIT_FILE_SIZE;
     if (check_common(store, req->key, req->deadline_ns, err) < 0 ||
         check_cond(store, &req->cond, err) < 0)
         return -1;
@@ -337,6 +339,109 @@ store_list(struct store *store, const struct store_list *req, struct err *err)
     checked.fn = checking_fn;
     checked.arg = &check;
     return store->ops->list(store, &checked, err);
+}
+
+/* Holds a store to telling of each key once. */
+struct delete_check {
+    store_deleted_fn *fn;
+    void *arg;
+    size_t told, failed;
+};
+
+static void
+counting_deleted(void *arg, const char *key, enum err_code code, const char *message)
+{
+    struct delete_check *check = arg;
+
+    check->told++;
+    check->failed += code != 0;
+    if (check->fn)
+        check->fn(check->arg, key, code, message);
+}
+
+/* For the stores that have no better way. */
+static int
+delete_each(struct store *store, const char *const *keys, size_t count, int64_t deadline_ns,
+            struct delete_check *check, struct err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct store_delete req = { .key = keys[i], .deadline_ns = deadline_ns };
+        struct err own = ERR_INIT;
+        int one = store_delete(store, &req, NULL, &own);
+        counting_deleted(check, keys[i], one == 0 ? (enum err_code)0 : own.code,
+                         one == 0 ? "" : own.msg);
+        if (one < 0 && rc == 0)
+            *err = own;
+        rc = one < 0 ? -1 : rc;
+    }
+    return rc;
+}
+
+int
+store_delete_many(struct store *store, const char *const *keys, size_t count, int64_t deadline_ns,
+                  store_deleted_fn *fn, void *arg, struct err *err)
+{
+    struct delete_check check = { .fn = fn, .arg = arg };
+    int rc;
+
+    for (size_t i = 0; i < count; i++) {
+        if (check_key(keys[i], err) < 0)
+            return -1;
+    }
+    if (check_deadline(store, deadline_ns, err) < 0)
+        return -1;
+    if (store->ops->delete_many)
+        rc =
+            store->ops->delete_many(store, keys, count, deadline_ns, counting_deleted, &check, err);
+    else
+        rc = delete_each(store, keys, count, deadline_ns, &check, err);
+    assert(check.told == count);
+    assert((rc == 0) == (check.failed == 0));
+    return rc;
+}
+
+struct uploads_check {
+    const char *prefix;
+    store_uploads_fn *fn;
+    void *arg;
+};
+
+static int
+checking_upload(void *arg, const struct store_upload *upload, struct err *err)
+{
+    struct uploads_check *check = arg;
+
+    assert(*upload->key && strlen(upload->key) <= LIMIT_KEY && *upload->upload_id);
+    assert(strncmp(upload->key, check->prefix, strlen(check->prefix)) == 0);
+    return check->fn(check->arg, upload, err);
+}
+
+int
+store_uploads(struct store *store, const char *prefix, store_uploads_fn *fn, void *arg,
+              struct err *err)
+{
+    struct uploads_check check = { .prefix = prefix ? prefix : "", .fn = fn, .arg = arg };
+
+    if (strlen(check.prefix) > LIMIT_KEY)
+        return err_set(err, ERR_NAME_TOO_LONG, "prefix of more than %d bytes", LIMIT_KEY);
+    if (!store->ops->uploads || store->caps.list_uploads == STORE_NO)
+        return unsupported(store, "list of uploads in parts", err);
+    return store->ops->uploads(store, check.prefix, checking_upload, &check, err);
+}
+
+int
+store_upload_abort(struct store *store, const char *key, const char *upload_id, int64_t deadline_ns,
+                   struct err *err)
+{
+    if (check_common(store, key, deadline_ns, err) < 0)
+        return -1;
+    if (!*upload_id || has_control(upload_id))
+        return err_set(err, ERR_INVAL, "'%.40s' is not the id of an upload", upload_id);
+    if (!store->ops->upload_abort || store->caps.multipart == STORE_NO)
+        return unsupported(store, "uploads in parts", err);
+    return store->ops->upload_abort(store, key, upload_id, deadline_ns, err);
 }
 
 int

@@ -1,35 +1,38 @@
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
 #include "s3/answer.h"
-#include "s3/http_store_impl.h"
+#include "s3/http_store_copy_impl.h"
+
+#define COPY_IDLE (5 * 60 * NS_PER_S) /* nothing may come while a large object is copied */
+#define LOW_LIMIT (1ull << 30)
 
 /*
  * Copies inside the store, to fresh keys (INV-15), and deletes. Some stores ignore the condition on the source, so the
  * copy is compared afterwards.
  */
 
-struct copying {
-    struct http_store *self;
-    const struct store_copy *req;
-    struct store_put_result *res;
-    bool maybe_done;
-    int64_t deadline_ns;
-    struct buf source, etag, meta;
-};
+int
+http_store_copy_source(struct copying *copying, struct err *err)
+{
+    struct client *client = &copying->self->client;
+    scope_buf key;
+    buf_init(&key, LIMIT_KEY + 1);
+    /* "/bucket/key", encoded like a path but without the endpoint's own. */
+    if (client_full_key(client, copying->req->from, &key, err) < 0)
+        return -1;
+    buf_clear(&copying->source);
+    return canonical_path("", client->bucket, buf_cstr(&key), &copying->source, err);
+}
 
 static int
 build_copy(struct copying *copying, struct client_request *request, struct err *err)
 {
     const struct store_copy *req = copying->req;
-    struct client *client = &copying->self->client;
-    scope_buf key;
-    buf_init(&key, LIMIT_KEY + 1);
-    /* "/bucket/key", encoded like a path but without the endpoint's own. */
-    if (client_full_key(client, req->from, &key, err) < 0 ||
-        canonical_path("", client->bucket, buf_cstr(&key), &copying->source, err) < 0)
+    if (http_store_copy_source(copying, err) < 0)
         return -1;
     client_field(request, "x-amz-copy-source", buf_cstr(&copying->source));
     if (req->from_if_match) {
@@ -43,8 +46,8 @@ build_copy(struct copying *copying, struct client_request *request, struct err *
     return http_store_meta_fields(req->meta, &copying->meta, request, err);
 }
 
-static int
-source_error(const struct copying *copying, struct err *err)
+int
+http_store_copy_source_error(const struct copying *copying, struct err *err)
 {
     if (err->code == ERR_NOT_FOUND)
         return err_set(err, ERR_NOT_FOUND, "'%.160s': it does not exist", copying->req->from);
@@ -98,8 +101,8 @@ finish_copy(struct copying *copying, const struct store_object *copy, struct err
 }
 
 /* The key was fresh: what is there now is the copy. */
-static int
-look_at_copy(struct copying *copying, struct err *err)
+int
+http_store_copy_look(struct copying *copying, struct err *err)
 {
     struct store_object copy;
     store_object_init(&copy);
@@ -111,8 +114,8 @@ look_at_copy(struct copying *copying, struct err *err)
     return result;
 }
 
-static int
-give_up_copy(struct copying *copying, int status, struct err *err)
+int
+http_store_copy_give_up(struct copying *copying, int status, struct err *err)
 {
     copying->res->outcome = copying->maybe_done ? STORE_UNKNOWN
                             : status == 412     ? STORE_REFUSED
@@ -122,7 +125,7 @@ give_up_copy(struct copying *copying, int status, struct err *err)
                        "'%.160s': it could not be found out whether the copy was made",
                        copying->req->to);
     }
-    return source_error(copying, err);
+    return http_store_copy_source_error(copying, err);
 }
 
 /* The store said yes (or an error in a 200 that may hide a yes): look at what is there. True: `result` is final. */
@@ -132,7 +135,7 @@ settle_copy(struct copying *copying, bool accepted, int *result, struct err *err
     struct err own = ERR_INIT;
     if (!copying->maybe_done)
         return false;
-    *result = look_at_copy(copying, &own);
+    *result = http_store_copy_look(copying, &own);
     if (*result == 0)
         return true;
     if (copying->res->outcome != STORE_REFUSED && !accepted)
@@ -144,6 +147,17 @@ settle_copy(struct copying *copying, bool accepted, int *result, struct err *err
         err_set(err, ERR_STORE_BAD_ANSWER, "'%.160s': the store says copied, and it is not there",
                 copying->req->to);
     return true;
+}
+
+/* What S3 and its likes say of a source beyond the limit of one CopyObject. */
+static bool
+is_too_large(const struct copying *copying, const struct client_answer *answer)
+{
+    const char *code = answer->error.code;
+    return !copying->maybe_done && copying->self->store.caps.copy_parts != STORE_NO &&
+           (answer->response.status == 413 || strcmp(code, "EntityTooLarge") == 0 ||
+            (answer->response.status == 400 && strcmp(code, "InvalidRequest") == 0 &&
+             strstr(answer->error.message, "size")));
 }
 
 static int
@@ -163,34 +177,73 @@ copy_attempts(struct copying *copying, const struct client_request *request,
         bool accepted = result == 0;
         if (settle_copy(copying, accepted, &result, err))
             return result;
+        if (is_too_large(copying, answer))
+            return http_store_copy_parts(copying, err);
         if (!client_again(client, &tries, answer))
-            return give_up_copy(copying, answer->response.status, err);
+            return http_store_copy_give_up(copying, answer->response.status, err);
         client_answer_reset(answer);
     }
+}
+
+static int
+whole_copy(struct copying *copying, struct err *err)
+{
+    static const struct store_body empty = { .mem = "", .fd = -1, .size = 0 };
+    struct client_request request = { .method = "PUT",
+                                      .key = copying->req->to,
+                                      .body = &empty,
+                                      .deadline_ns = copying->deadline_ns,
+                                      .idle_max_ns = COPY_IDLE };
+    struct client_answer answer;
+    client_answer_init(&answer);
+    int result = build_copy(copying, &request, err);
+    if (result == 0)
+        result = copy_attempts(copying, &request, &answer, err);
+    client_answer_release(&answer);
+    return result;
+}
+
+/* A limit as low as this may be met by any object, so the size is asked for when it is not told. Else the refusal of the
+ * few that are too large tells it for nothing. */
+static uint64_t
+learn_size(const struct copying *copying, uint64_t max)
+{
+    struct store_object source;
+    struct err ignored = ERR_INIT;
+    uint64_t size = copying->req->from_size;
+    if (size || max >= LOW_LIMIT)
+        return size;
+    store_object_init(&source);
+    if (http_store_head(&copying->self->store, copying->req->from, copying->deadline_ns, &source,
+                        &ignored) == 0)
+        size = source.size;
+    store_object_release(&source);
+    return size;
+}
+
+static bool
+wants_parts(const struct copying *copying)
+{
+    const struct store_caps *caps = &copying->self->store.caps;
+    uint64_t max = caps->max_copy_bytes ? caps->max_copy_bytes : LIMIT_PUT_BODY;
+    return caps->copy_parts != STORE_NO && learn_size(copying, max) > max;
 }
 
 int
 http_store_copy(struct store *store, const struct store_copy *req, struct store_put_result *res,
                 struct err *err)
 {
-    static const struct store_body empty = { .mem = "", .fd = -1, .size = 0 };
     struct copying copying = { .self = http_store_of(store),
                                .req = req,
                                .res = res,
-                               .deadline_ns = http_store_deadline(req->deadline_ns, 0) };
-    struct client_request request = {
-        .method = "PUT", .key = req->to, .body = &empty, .deadline_ns = copying.deadline_ns
-    };
-    struct client_answer answer;
+                               .deadline_ns =
+                                   http_store_deadline(req->deadline_ns, req->from_size / 8) };
     buf_init(&copying.source, 4 * LIMIT_KEY);
     buf_init(&copying.etag, LIMIT_ETAG + 3);
     buf_init(&copying.meta, LIMIT_HTTP_HEADERS);
-    client_answer_init(&answer);
     res->outcome = STORE_NOT_DONE;
-    int result = build_copy(&copying, &request, err);
-    if (result == 0)
-        result = copy_attempts(&copying, &request, &answer, err);
-    client_answer_release(&answer);
+    int result =
+        wants_parts(&copying) ? http_store_copy_parts(&copying, err) : whole_copy(&copying, err);
     buf_release(&copying.source);
     buf_release(&copying.etag);
     buf_release(&copying.meta);

@@ -1,6 +1,7 @@
 #ifndef S3_HTTP_STORE_IMPL_H
 #define S3_HTTP_STORE_IMPL_H
 
+#include "base/hash.h"
 #include "s3/client.h"
 #include "s3/store.h"
 
@@ -27,11 +28,21 @@ int http_store_delete(struct store *store, const struct store_delete *req,
 int http_store_copy(struct store *store, const struct store_copy *req, struct store_put_result *res,
                     struct err *err) MUST_CHECK;
 int http_store_list(struct store *store, const struct store_list *req, struct err *err) MUST_CHECK;
+int http_store_delete_many(struct store *store, const char *const *keys, size_t count,
+                           int64_t deadline_ns, store_deleted_fn *fn, void *arg,
+                           struct err *err) MUST_CHECK;
+int http_store_uploads(struct store *store, const char *prefix, store_uploads_fn *fn, void *arg,
+                       struct err *err) MUST_CHECK;
+int http_store_upload_abort(struct store *store, const char *key, const char *upload_id,
+                            int64_t deadline_ns, struct err *err) MUST_CHECK;
 int http_store_presign(struct store *store, const struct store_presign *req, struct buf *url,
                        struct err *err) MUST_CHECK;
 
 /* `deadline_ns`, or the default for `size` when it is 0. */
 int64_t http_store_deadline(int64_t deadline_ns, uint64_t size);
+/* x-amz-content-sha256 of a body as hexadecimal digits; "" for one that is sent unsigned. */
+int http_store_payload_hash(const struct http_store *self, const struct store_body *body,
+                            char out[SHA256_HEX], struct err *err) MUST_CHECK;
 /* "etag" as conditions want it here: in quotes, or bare (caps.etag_quoted; else the provider's profile). */
 int http_store_etag(const struct http_store *self, const char *etag, struct buf *out,
                     struct err *err) MUST_CHECK;

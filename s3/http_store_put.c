@@ -7,7 +7,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "s3/answer.h"
-#include "s3/http_store_impl.h"
+#include "s3/http_store_put_impl.h"
 #include "s3/sigv4.h"
 
 /*
@@ -16,36 +16,24 @@
  * our write id, our size and our MD5 is ours.
  */
 
-#define WRITE_ID "holdfast-version"
-#define HASH_ALWAYS (8ull << 20) /* below it, and always without TLS, the payload is signed */
+#define HASH_ALWAYS (8ull << 20) /* up to here the payload is always signed */
 
-struct writing {
-    struct http_store *self;
-    const struct store_put *req;
-    struct store_put_result *res;
-    const char *write_id; /* NULL: none */
-    bool maybe_done;      /* an attempt may have been, or may still be, carried out */
-    int64_t deadline_ns;
-    char payload_hash[SHA256_HEX];
-    struct buf etag, md5, meta;
-};
-
-static const char *
-payload_hash(const struct writing *writing)
+/*
+ * A signed payload is hashed before it is sent. Behind TLS, and to a store on this machine, nobody can change the bytes on
+ * their way, so a large body goes unsigned unless its hash is known already.
+ */
+int
+http_store_payload_hash(const struct http_store *self, const struct store_body *body,
+                        char out[SHA256_HEX], struct err *err)
 {
-    return writing->payload_hash[0] ? writing->payload_hash : SIGV4_UNSIGNED_PAYLOAD;
-}
-
-static int
-hash_payload(struct writing *writing, struct err *err)
-{
-    const struct store_body *body = &writing->req->body;
     uint8_t digest[SHA256_SIZE];
+    const struct client *client = &self->client;
+    out[0] = '\0';
     if (body->sha256) {
-        hex_encode(body->sha256, SHA256_SIZE, writing->payload_hash);
+        hex_encode(body->sha256, SHA256_SIZE, out);
         return 0;
     }
-    if (writing->self->client.endpoint.tls && body->size > HASH_ALWAYS)
+    if ((client->endpoint.tls || client->loopback) && body->size > HASH_ALWAYS)
         return 0;
     if (body->mem || body->size == 0) {
         if (sha256(body->mem ? body->mem : "", (size_t)body->size, digest, err) < 0)
@@ -53,12 +41,12 @@ hash_payload(struct writing *writing, struct err *err)
     } else if (hash_fd(body->fd, body->off, body->size, digest, NULL, err) < 0) {
         return -1;
     }
-    hex_encode(digest, SHA256_SIZE, writing->payload_hash);
+    hex_encode(digest, SHA256_SIZE, out);
     return 0;
 }
 
-static int
-add_condition(struct writing *writing, struct client_request *request, struct err *err)
+int
+http_store_put_condition(struct writing *writing, struct client_request *request, struct err *err)
 {
     const struct store_cond *cond = &writing->req->cond;
     if (cond->kind == STORE_COND_ABSENT)
@@ -75,9 +63,10 @@ static int
 build(struct writing *writing, struct client_request *request, struct err *err)
 {
     const struct store_put *req = writing->req;
-    if (hash_payload(writing, err) < 0)
+    if (http_store_payload_hash(writing->self, &req->body, writing->payload_hash, err) < 0)
         return -1;
-    request->payload_hash = payload_hash(writing);
+    request->payload_hash =
+        writing->payload_hash[0] ? writing->payload_hash : SIGV4_UNSIGNED_PAYLOAD;
     client_field(request, "content-type",
                  req->content_type ? req->content_type : "application/octet-stream");
     if (req->body.md5) {
@@ -85,7 +74,7 @@ build(struct writing *writing, struct client_request *request, struct err *err)
             return -1;
         client_field(request, "content-md5", buf_cstr(&writing->md5));
     }
-    if (add_condition(writing, request, err) < 0 ||
+    if (http_store_put_condition(writing, request, err) < 0 ||
         http_store_placement_fields(req->placement, request, err) < 0)
         return -1;
     return http_store_meta_fields(req->meta, &writing->meta, request, err);
@@ -97,8 +86,9 @@ static bool
 md5_agrees(const struct writing *writing, const struct store_object *object)
 {
     char hex[MD5_HEX];
-    /* With KMS encryption an ETag looks like an MD5 and is none: seen from earlier answers. */
-    if (!writing->req->body.md5 || !answer_is_md5(object->etag) ||
+    /* With KMS encryption an ETag looks like an MD5 and is none (seen from earlier answers); that of an object put
+     * together from parts is none anywhere. */
+    if (writing->in_parts || !writing->req->body.md5 || !answer_is_md5(object->etag) ||
         atomic_load(&writing->self->client.etag_is_md5) == STORE_NO)
         return true;
     hex_encode(writing->req->body.md5, MD5_SIZE, hex);
@@ -108,7 +98,7 @@ md5_agrees(const struct writing *writing, const struct store_object *object)
 static bool
 is_ours(const struct writing *writing, const struct store_object *object)
 {
-    const char *id = meta_get(&object->meta, WRITE_ID);
+    const char *id = meta_get(&object->meta, HTTP_STORE_WRITE_ID);
     return writing->write_id && id && strcmp(id, writing->write_id) == 0 &&
            object->size == writing->req->body.size && md5_agrees(writing, object);
 }
@@ -124,7 +114,8 @@ cannot_be_ours(const struct writing *writing, const struct store_object *object)
     int result;
     if (object->size != body->size)
         return true;
-    if (!answer_is_md5(object->etag) || atomic_load(&writing->self->client.etag_is_md5) == STORE_NO)
+    if (writing->in_parts || !answer_is_md5(object->etag) ||
+        atomic_load(&writing->self->client.etag_is_md5) == STORE_NO)
         return false;
     if (body->mem || body->size == 0)
         result = md5(body->mem ? body->mem : "", (size_t)body->size, digest, &ignored);
@@ -134,14 +125,12 @@ cannot_be_ours(const struct writing *writing, const struct store_object *object)
     return result == 0 && strcasecmp(hex, object->etag) != 0;
 }
 
-enum look { LOOK_OURS, LOOK_OTHER, LOOK_ABSENT, LOOK_FAILED /* also: cannot tell */ };
-
-static enum look
-look(struct writing *writing, struct err *err)
+enum http_store_look
+http_store_put_look(struct writing *writing, struct err *err)
 {
     struct store_object object;
     struct err own = ERR_INIT;
-    enum look found;
+    enum http_store_look found;
     store_object_init(&object);
     if (http_store_head(&writing->self->store, writing->req->key, writing->deadline_ns, &object,
                         &own) < 0) {
@@ -158,20 +147,22 @@ look(struct writing *writing, struct err *err)
                                          : !cannot_be_ours(writing, &object);
         found = unclear ? LOOK_FAILED : LOOK_OTHER;
     }
+    memcpy(writing->seen, object.etag, sizeof(object.etag));
+    writing->seen_size = object.size;
     store_object_release(&object);
     log_debug(s3, "looked for an own write key=%.200s found=%d", writing->req->key, (int)found);
     return found;
 }
 
-static int
-done(struct writing *writing)
+int
+http_store_put_done(struct writing *writing)
 {
     writing->res->outcome = STORE_DONE;
     return 0;
 }
 
-static int
-undecided(struct writing *writing, struct err *err)
+int
+http_store_put_undecided(struct writing *writing, struct err *err)
 {
     writing->res->outcome = writing->maybe_done ? STORE_UNKNOWN : STORE_NOT_DONE;
     /* "Conflict" and "absent" say that nothing was written: not after a lost answer. */
@@ -183,8 +174,8 @@ undecided(struct writing *writing, struct err *err)
     return -1;
 }
 
-static int
-refused(struct writing *writing, struct err *err)
+int
+http_store_put_refused(struct writing *writing, struct err *err)
 {
     writing->res->outcome = STORE_REFUSED;
     return err_set(err, ERR_CONFLICT, "'%.160s': its version is another one", writing->req->key);
@@ -214,7 +205,7 @@ confirm(struct writing *writing, struct err *err)
     store_object_init(&object);
     bool seen = http_store_head(&writing->self->store, writing->req->key, writing->deadline_ns,
                                 &object, &own) == 0;
-    const char *id = seen ? meta_get(&object.meta, WRITE_ID) : NULL;
+    const char *id = seen ? meta_get(&object.meta, HTTP_STORE_WRITE_ID) : NULL;
     bool ours = id && writing->write_id && strcmp(id, writing->write_id) == 0 &&
                 object.size == writing->req->body.size;
     if (ours && strcmp(object.etag, writing->res->etag) == 0)
@@ -223,11 +214,11 @@ confirm(struct writing *writing, struct err *err)
         memcpy(writing->res->etag, object.etag, sizeof(object.etag));
     store_object_release(&object);
     if (ours)
-        return done(writing);
+        return http_store_put_done(writing);
     writing->maybe_done = true;
     err_set(err, ERR_STORE_BAD_ANSWER, "'%.160s': the answer to the write has no usable ETag",
             writing->req->key);
-    return undecided(writing, err);
+    return http_store_put_undecided(writing, err);
 }
 
 /* A clean 200. */
@@ -239,7 +230,8 @@ accepted(struct writing *writing, const struct client_answer *answer, struct err
         writing->res->etag[0] = '\0';
         return confirm(writing, err);
     }
-    return is_odd_etag(writing) && writing->write_id ? confirm(writing, err) : done(writing);
+    return is_odd_etag(writing) && writing->write_id ? confirm(writing, err)
+                                                     : http_store_put_done(writing);
 }
 
 static bool
@@ -256,20 +248,20 @@ judge_refusal(struct writing *writing, const struct client_answer *answer, struc
 {
     writing->maybe_done = writing->maybe_done || answer->maybe_done;
     if (!writing->write_id && !writing->maybe_done)
-        return refused(writing, err);
+        return http_store_put_refused(writing, err);
     struct err own = ERR_INIT;
-    switch (look(writing, &own)) {
+    switch (http_store_put_look(writing, &own)) {
     case LOOK_OURS:
-        return done(writing);
+        return http_store_put_done(writing);
     case LOOK_FAILED:
         if (writing->maybe_done)
-            return undecided(writing, err);
-        return refused(writing, err);
+            return http_store_put_undecided(writing, err);
+        return http_store_put_refused(writing, err);
     case LOOK_OTHER:
     case LOOK_ABSENT:
         break;
     }
-    return refused(writing, err);
+    return http_store_put_refused(writing, err);
 }
 
 enum next { NEXT_AGAIN, NEXT_DONE, NEXT_FAILED };
@@ -282,13 +274,14 @@ judge_failure(struct writing *writing, const struct client_answer *answer, struc
     writing->maybe_done = writing->maybe_done || answer->maybe_done;
     bool raced = answer->response.status == 409;
     struct err own = ERR_INIT;
-    if (writing->write_id && (writing->maybe_done || raced) && look(writing, &own) == LOOK_OURS) {
-        (void)done(writing);
+    if (writing->write_id && (writing->maybe_done || raced) &&
+        http_store_put_look(writing, &own) == LOOK_OURS) {
+        (void)http_store_put_done(writing);
         return NEXT_DONE;
     }
     if (client_again(&writing->self->client, tries, answer))
         return NEXT_AGAIN;
-    (void)undecided(writing, err);
+    (void)http_store_put_undecided(writing, err);
     return NEXT_FAILED;
 }
 
@@ -321,7 +314,8 @@ http_store_put(struct store *store, const struct store_put *req, struct store_pu
     struct writing writing = { .self = http_store_of(store),
                                .req = req,
                                .res = res,
-                               .write_id = req->meta ? meta_get(req->meta, WRITE_ID) : NULL,
+                               .write_id =
+                                   req->meta ? meta_get(req->meta, HTTP_STORE_WRITE_ID) : NULL,
                                .deadline_ns =
                                    http_store_deadline(req->deadline_ns, req->body.size) };
     struct client_request request = {
@@ -333,8 +327,10 @@ http_store_put(struct store *store, const struct store_put *req, struct store_pu
     buf_init(&writing.meta, LIMIT_HTTP_HEADERS);
     client_answer_init(&answer);
     res->outcome = STORE_NOT_DONE;
-    int result = build(&writing, &request, err);
-    if (result == 0)
+    writing.in_parts = http_store_put_wants_parts(&store->caps, req->cond.kind, req->body.size);
+    int result =
+        writing.in_parts ? http_store_put_parts(&writing, err) : build(&writing, &request, err);
+    if (result == 0 && !writing.in_parts)
         result = attempts(&writing, &request, &answer, err);
     client_answer_release(&answer);
     buf_release(&writing.etag);

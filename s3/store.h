@@ -258,7 +258,8 @@ int store_copy(struct store *store, const struct store_copy *req, struct store_p
 int store_list(struct store *store, const struct store_list *req, struct err *err) MUST_CHECK;
 /*
  * Deletes keys without a condition, in batches of at most 1,000: for write-once keys under ".holdfast/" only (INV-4).
- * -1 when any key failed; `fn` (may be NULL) tells of each.
+ * -1 when any key failed; `fn` (may be NULL) tells of each, on the caller's thread. A key that is none ends the call before
+ * anything is done.
  */
 int store_delete_many(struct store *store, const char *const *keys, size_t count,
                       int64_t deadline_ns, store_deleted_fn *fn, void *arg,

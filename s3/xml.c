@@ -1,6 +1,5 @@
 #include "s3/xml.h"
 
-#include <expat.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,117 +7,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/scope.h"
-
-#define DEPTH_MAX 16
-#define NAME_MAX_LEN 64
-
-/*
- * A document is walked once; `text` gathers the characters of the innermost element, and at its end the document's own
- * handler sees the path of element names and the text.
- */
-struct walk {
-    XML_Parser parser;
-    char name[DEPTH_MAX][NAME_MAX_LEN];
-    unsigned depth;
-    struct buf text;
-    struct err *err;
-    bool failed; /* err is set */
-    int (*begin)(struct walk *walk, const char *name);
-    int (*end)(struct walk *walk, const char *name, const char *text);
-    void *out;
-};
-
-static void
-stop(struct walk *walk)
-{
-    walk->failed = true;
-    XML_StopParser(walk->parser, XML_FALSE);
-}
-
-static void XMLCALL
-on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
-{
-    (void)attributes;
-    struct walk *walk = arg;
-    const char *local = strrchr(name, '|');
-    local = local ? local + 1 : name;
-    if (walk->depth == DEPTH_MAX || strlen(local) >= NAME_MAX_LEN) {
-        err_set(walk->err, ERR_STORE_BAD_ANSWER, "the document is nested too deeply");
-        stop(walk);
-        return;
-    }
-    memcpy(walk->name[walk->depth++], local, strlen(local) + 1);
-    buf_clear(&walk->text);
-    if (walk->begin && walk->begin(walk, local) < 0)
-        stop(walk);
-}
-
-static void XMLCALL
-on_end(void *arg, const XML_Char *name)
-{
-    (void)name;
-    struct walk *walk = arg;
-    const char *local = walk->name[walk->depth - 1];
-    if (walk->end(walk, local, buf_cstr(&walk->text)) < 0) {
-        stop(walk);
-        return;
-    }
-    walk->depth--;
-    buf_clear(&walk->text);
-}
-
-static void XMLCALL
-on_text(void *arg, const XML_Char *text, int len)
-{
-    struct walk *walk = arg;
-    if (buf_append(&walk->text, text, (size_t)len, walk->err) < 0)
-        stop(walk);
-}
-
-static void XMLCALL
-on_doctype(void *arg, const XML_Char *name, const XML_Char *sysid, const XML_Char *pubid,
-           int internal)
-{
-    (void)name;
-    (void)sysid;
-    (void)pubid;
-    (void)internal;
-    struct walk *walk = arg;
-    err_set(walk->err, ERR_STORE_BAD_ANSWER, "the document has a DOCTYPE");
-    stop(walk);
-}
-
-static int
-walk_run(struct walk *walk, const void *data, size_t len)
-{
-    if (len > LIMIT_XML_BODY)
-        return err_set(walk->err, ERR_STORE_BAD_ANSWER, "the document is too large");
-    walk->parser = XML_ParserCreateNS(NULL, '|');
-    if (!walk->parser)
-        return err_nomem(walk->err);
-    buf_init(&walk->text, LIMIT_XML_BODY);
-    XML_SetUserData(walk->parser, walk);
-    XML_SetElementHandler(walk->parser, on_start, on_end);
-    XML_SetCharacterDataHandler(walk->parser, on_text);
-    XML_SetStartDoctypeDeclHandler(walk->parser, on_doctype);
-    int result = 0;
-    if (XML_Parse(walk->parser, data, (int)len, XML_TRUE) != XML_STATUS_OK) {
-        result = -1;
-        if (!walk->failed)
-            err_set(walk->err, ERR_STORE_BAD_ANSWER, "the document is broken: %s",
-                    XML_ErrorString(XML_GetErrorCode(walk->parser)));
-    }
-    buf_release(&walk->text);
-    XML_ParserFree(walk->parser);
-    return result;
-}
-
-/* Is the innermost element `name` directly below the root `root`? */
-static bool
-below_root(const struct walk *walk, const char *root)
-{
-    return walk->depth == 2 && strcmp(walk->name[0], root) == 0;
-}
+#include "s3/xml_walk_impl.h"
 
 /* ---- <Error> ---- */
 
@@ -131,10 +20,10 @@ copy_cut(char *out, size_t size, const char *text)
 }
 
 static int
-error_end(struct walk *walk, const char *name, const char *text)
+error_end(struct xml_walk *walk, const char *name, const char *text)
 {
     struct xml_error *out = walk->out;
-    if (!below_root(walk, "Error"))
+    if (!xml_walk_below_root(walk, "Error"))
         return 0;
     if (strcmp(name, "Code") == 0)
         copy_cut(out->code, sizeof(out->code), text);
@@ -157,12 +46,12 @@ bool
 xml_error_parse(const void *data, size_t len, struct xml_error *out)
 {
     struct err ignored = ERR_INIT;
-    struct walk walk = { .err = &ignored, .end = error_end, .out = out };
+    struct xml_walk walk = { .err = &ignored, .end = error_end, .out = out };
     memset(out, 0, sizeof(*out));
     const char *p = data;
     if (len == 0 || skip_blanks(p, p + len) == p + len)
         return false;
-    if (walk_run(&walk, data, len) < 0 || out->code[0] == '\0') {
+    if (xml_walk_run(&walk, data, len) < 0 || out->code[0] == '\0') {
         memset(out, 0, sizeof(*out));
         return false;
     }
@@ -228,13 +117,13 @@ xml_list_release(struct xml_list *list)
 }
 
 static int
-bad(struct walk *walk, const char *what, const char *text)
+bad(struct xml_walk *walk, const char *what, const char *text)
 {
     return err_set(walk->err, ERR_STORE_BAD_ANSWER, "%s '%.100s' in a listing", what, text);
 }
 
 static int
-copy_text(struct walk *walk, char **to, const char *text)
+copy_text(struct xml_walk *walk, char **to, const char *text)
 {
     if (*to)
         return bad(walk, "a repeated element", text);
@@ -243,7 +132,7 @@ copy_text(struct walk *walk, char **to, const char *text)
 }
 
 static int
-list_begin(struct walk *walk, const char *name)
+list_begin(struct xml_walk *walk, const char *name)
 {
     struct list_walk *state = walk->out;
     if (walk->depth == 1) {
@@ -268,7 +157,7 @@ list_begin(struct walk *walk, const char *name)
 }
 
 static int
-set_etag(struct walk *walk, struct xml_list_entry *entry, const char *text)
+set_etag(struct xml_walk *walk, struct xml_list_entry *entry, const char *text)
 {
     char etag[LIMIT_ETAG];
     struct list_walk *state = walk->out;
@@ -278,7 +167,8 @@ set_etag(struct walk *walk, struct xml_list_entry *entry, const char *text)
 }
 
 static int
-contents_field(struct walk *walk, struct xml_list_entry *entry, const char *name, const char *text)
+contents_field(struct xml_walk *walk, struct xml_list_entry *entry, const char *name,
+               const char *text)
 {
     struct list_walk *state = walk->out;
     if (strcmp(name, "Key") == 0)
@@ -299,7 +189,7 @@ contents_field(struct walk *walk, struct xml_list_entry *entry, const char *name
 }
 
 static int
-contents_done(struct walk *walk, const struct xml_list_entry *entry)
+contents_done(struct xml_walk *walk, const struct xml_list_entry *entry)
 {
     const struct list_walk *state = walk->out;
     if (!entry->key)
@@ -310,7 +200,7 @@ contents_done(struct walk *walk, const struct xml_list_entry *entry)
 }
 
 static int
-list_field(struct walk *walk, const char *name, const char *text)
+list_field(struct xml_walk *walk, const char *name, const char *text)
 {
     struct list_walk *state = walk->out;
     if (strcmp(name, "IsTruncated") == 0) {
@@ -327,7 +217,7 @@ list_field(struct walk *walk, const char *name, const char *text)
 }
 
 static int
-list_end(struct walk *walk, const char *name, const char *text)
+list_end(struct xml_walk *walk, const char *name, const char *text)
 {
     struct list_walk *state = walk->out;
     struct xml_list *list = state->list;
@@ -342,28 +232,6 @@ list_end(struct walk *walk, const char *name, const char *text)
         return contents_field(walk, &list->entry[list->count - 1], name, text);
     if (strcmp(walk->name[1], "CommonPrefixes") == 0 && strcmp(name, "Prefix") == 0)
         return copy_text(walk, &list->entry[list->count - 1].key, text);
-    return 0;
-}
-
-/* Keys are form-encoded by some stores (blank as +); a plus itself is %2B in all of them. */
-static int
-decode_key(struct xml_list_entry *entry, struct err *err)
-{
-    scope_buf raw;
-    buf_init(&raw, 4 * LIMIT_KEY);
-    for (char *p = entry->key; *p; p++) {
-        if (*p == '+')
-            *p = ' ';
-    }
-    if (percent_decode(entry->key, strlen(entry->key), &raw, err) < 0) {
-        return err_set(err, ERR_STORE_BAD_ANSWER, "the listing's key '%.100s' is badly escaped",
-                       entry->key);
-    }
-    char *key = buf_steal(&raw);
-    if (!key)
-        return err_nomem(err);
-    free(entry->key);
-    entry->key = key;
     return 0;
 }
 
@@ -393,92 +261,25 @@ check_order(const struct xml_list *list, bool is_prefix, struct err *err)
     return 0;
 }
 
-static bool
-is_xml_char(uint64_t c)
-{
-    return c == 9 || c == 10 || c == 13 || (c >= 0x20 && c < 0xd800) ||
-           (c > 0xdfff && c < 0xfffe) || (c > 0xffff && c < 0x110000);
-}
-
-/* Length of the reference to a character that XML does not allow, such as "&#x1;"; 0 for anything else. */
-static size_t
-bad_reference(const char *p, size_t left)
-{
-    char digits[8];
-    uint64_t value = 0;
-    size_t at = 2;
-    if (left < 4 || p[0] != '&' || p[1] != '#')
-        return 0;
-    bool hex = p[at] == 'x';
-    at += hex;
-    size_t len = 0;
-    while (at + len < left && len < sizeof(digits) - 1 && p[at + len] != ';')
-        len++;
-    if (at + len >= left || p[at + len] != ';')
-        return 0;
-    memcpy(digits, p + at, len);
-    digits[len] = '\0';
-    if (!(hex ? parse_hex_u64(digits, &value) : parse_u64(digits, &value)) || is_xml_char(value))
-        return 0;
-    return at + len + 1;
-}
-
-/* Length of what is no XML character at `p`, 0 when it is one; `step` is the length of the good one. */
-static size_t
-bad_bytes(const char *p, size_t left, size_t *step)
-{
-    unsigned char c = (unsigned char)*p;
-    *step = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (c < 0x80)
-        return is_xml_char(c) ? bad_reference(p, left) : 1;
-    if (*step > left || !utf8_valid(p, *step))
-        return 1;
-    bool noncharacter = c == 0xef && (unsigned char)p[1] == 0xbf && (unsigned char)p[2] >= 0xbe;
-    return noncharacter ? 3 : 0;
-}
-
-/* Stores echo the prefix asked for, and RGW does so without encoding it, with characters that XML cannot hold. Those
- * become '?': the keys themselves come url-encoded, which xml_list_parse() insists on then. */
-static int
-clean_document(const char *data, size_t len, struct buf *out, bool *changed, struct err *err)
-{
-    size_t kept = 0;
-    *changed = false;
-    for (size_t at = 0; at < len;) {
-        size_t step;
-        size_t bad_len = bad_bytes(data + at, len - at, &step);
-        if (bad_len == 0) {
-            at += step;
-            continue;
-        }
-        *changed = true;
-        if (buf_append(out, data + kept, at - kept, err) < 0 || buf_append(out, "?", 1, err) < 0)
-            return -1;
-        at += bad_len;
-        kept = at;
-    }
-    return buf_append(out, data + kept, len - kept, err);
-}
-
 int
 xml_list_parse(const void *data, size_t len, struct xml_list *out, struct err *err)
 {
     struct list_walk state = { .list = out };
-    struct walk walk = { .err = err, .begin = list_begin, .end = list_end, .out = &state };
+    struct xml_walk walk = { .err = err, .begin = list_begin, .end = list_end, .out = &state };
     bool changed;
     scope_buf clean;
     buf_init(&clean, LIMIT_XML_BODY);
     if (len > LIMIT_XML_BODY)
         return err_set(err, ERR_STORE_BAD_ANSWER, "the listing is too large");
-    if (clean_document(data, len, &clean, &changed, err) < 0 ||
-        walk_run(&walk, buf_cstr(&clean), clean.len) < 0)
+    if (xml_walk_clean(data, len, &clean, &changed, err) < 0 ||
+        xml_walk_run(&walk, buf_cstr(&clean), clean.len) < 0)
         return -1;
     if (changed && !state.url_encoded)
         return err_set(err, ERR_STORE_BAD_ANSWER, "the listing holds characters that XML has not");
     if (!state.truncated_seen)
         return err_set(err, ERR_STORE_BAD_ANSWER, "the listing has no IsTruncated");
     for (size_t i = 0; state.url_encoded && i < out->count; i++) {
-        if (decode_key(&out->entry[i], err) < 0)
+        if (xml_walk_decode_key(&out->entry[i].key, err) < 0)
             return -1;
     }
     if (check_order(out, false, err) < 0 || check_order(out, true, err) < 0)
@@ -491,9 +292,9 @@ xml_list_parse(const void *data, size_t len, struct xml_list *out, struct err *e
 /* ---- CopyObjectResult ---- */
 
 static int
-copy_end(struct walk *walk, const char *name, const char *text)
+copy_end(struct xml_walk *walk, const char *name, const char *text)
 {
-    if (below_root(walk, "CopyObjectResult") && strcmp(name, "ETag") == 0)
+    if (xml_walk_below_root(walk, "CopyObjectResult") && strcmp(name, "ETag") == 0)
         return etag_strip(text, walk->out) == 0 ? 0 : bad(walk, "bad ETag", text);
     return 0;
 }
@@ -501,9 +302,9 @@ copy_end(struct walk *walk, const char *name, const char *text)
 int
 xml_copy_parse(const void *data, size_t len, char etag[LIMIT_ETAG], struct err *err)
 {
-    struct walk walk = { .err = err, .end = copy_end, .out = etag };
+    struct xml_walk walk = { .err = err, .end = copy_end, .out = etag };
     etag[0] = '\0';
-    if (walk_run(&walk, data, len) < 0)
+    if (xml_walk_run(&walk, data, len) < 0)
         return -1;
     if (etag[0] == '\0')
         return err_set(err, ERR_STORE_BAD_ANSWER, "the answer to a copy has no ETag");
