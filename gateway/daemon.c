@@ -20,12 +20,14 @@
 #include "base/sys.h"
 #include "base/ulid.h"
 #include "gateway/gateway.h"
+#include "gateway/keys.h"
 #include "gateway/launcher.h"
 #include "gateway/listen.h"
 #include "gateway/privilege.h"
 #include "gateway/server.h"
 #include "gateway/settings.h"
 #include "s3/open.h"
+#include "s3/url.h"
 
 #define FILES_WANTED 65536
 
@@ -33,6 +35,7 @@ struct daemon {
     const struct config *config;
     char state[PATH_MAX];
     char store_url[PATH_MAX];
+    char ca_file[PATH_MAX]; /* of --store-ca, absolute; "" for none */
     struct gateway_user user;
     int mounter;
     pid_t mounter_pid;
@@ -84,6 +87,9 @@ prepare_places(struct daemon *d, struct err *err)
         return err_sys(err, errno, "cannot find the state directory '%s'", given);
     if (gateway_daemon_store_url(d->config, d->state, d->store_url, sizeof(d->store_url), err) < 0)
         return -1;
+    const char *ca_file = config_str(d->config, "store.ca");
+    if (ca_file && *ca_file && !realpath(ca_file, d->ca_file))
+        return err_sys(err, errno, "cannot find the file of authorities '%s'", ca_file);
     const char *dir = store_dir(d->store_url);
     if (dir && dir[0] == '/' && gateway_privilege_own(dir, &d->user, err) < 0)
         return err_wrap(err, "store");
@@ -131,13 +137,31 @@ start_mounter(struct daemon *d, const char *program, struct err *err)
                          err);
 }
 
+/* ca=FILE of the store's URL, "" when it has none. */
+static void
+ca_of_url(const char *text, char *out, size_t size)
+{
+    struct url url;
+    struct err ignored = ERR_INIT;
+    out[0] = '\0';
+    if (url_parse(text, &url, &ignored) < 0)
+        return;
+    const char *file = url_param(&url, "ca");
+    (void)snprintf(out, size, "%s", file ? file : "");
+    url_release(&url);
+}
+
 /* Root's child became somebody else; an ordinary user needs fusermount3 and its set-uid bit, which no_new_privs takes away. */
 static void
 give_up_privilege(struct daemon *d, bool was_root)
 {
+    char url_ca[PATH_MAX];
     const char *writable[] = { d->state, store_dir(d->store_url), NULL };
+    const char *readable[] = { d->ca_file, url_ca, NULL };
+    ca_of_url(d->store_url, url_ca, sizeof(url_ca));
     if (was_root && config_bool(d->config, "harden"))
-        gateway_privilege_harden(writable, d->gateway.hardening, sizeof(d->gateway.hardening));
+        gateway_privilege_harden(writable, readable, d->gateway.hardening,
+                                 sizeof(d->gateway.hardening));
     else
         (void)snprintf(
             d->gateway.hardening, sizeof(d->gateway.hardening), "user %u, %s", (unsigned)geteuid(),
@@ -181,6 +205,8 @@ become_gateway(struct daemon *d, const char *program, struct err *err)
         prepare_places(d, err) < 0)
         return -1;
     raise_file_limit();
+    if (gateway_keys_prepare(err) < 0)
+        return -1;
     if (chdir("/") < 0)
         return err_sys(err, errno, "cannot leave the working directory");
     if (start_mounter(d, program, err) < 0 ||
@@ -201,7 +227,17 @@ static int
 open_volumes(struct daemon *d, struct err *err)
 {
     const struct config *c = d->config;
-    struct store *store = store_open(&(struct store_open_args){ .url = d->store_url }, err);
+    const struct store_open_args store_args = {
+        .url = d->store_url,
+        .process = gateway_keys_ask,
+        .process_arg = &d->launcher.control,
+        .provider = config_str(c, "store.provider"),
+        .ca_file = d->ca_file[0] ? d->ca_file : NULL,
+        .limits = { .requests_per_s = config_uint(c, "store.limit-requests"),
+                    .bytes_up_per_s = config_uint(c, "store.limit-up"),
+                    .bytes_down_per_s = config_uint(c, "store.limit-down") },
+    };
+    struct store *store = store_open(&store_args, err);
     if (!store)
         return -1;
     struct volume_service_args args = {

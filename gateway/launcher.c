@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/scope.h"
 #include "gateway/fdpass.h"
+#include "gateway/keys.h"
 #include "gateway/sandbox.h"
 
 #define STDIO_COUNT 3
@@ -32,6 +33,7 @@ struct launcher {
     uid_t owner; /* of the state directory */
     int control;
     int listen_fd;
+    char **environment; /* for the process that gives the store's keys; without keys */
 };
 
 /* What the keeper of one sandbox knows. */
@@ -320,27 +322,48 @@ accept_client(const struct launcher *launcher)
         answer(conn, "failed", 125, "no more processes");
 }
 
+/* "L" with the listening socket, or "K" with a pipe for the store's keys. False when the gateway is gone. */
+static bool
+take_order(struct launcher *launcher)
+{
+    struct err err = ERR_INIT;
+    char order;
+    int fd = -1;
+    size_t count = 1;
+    ssize_t got = gateway_fdpass_receive(launcher->control, &order, 1, &fd, &count, &err);
+    if (got != 1 || count != 1)
+        return false;
+    if (order == 'L' && launcher->listen_fd < 0) {
+        launcher->listen_fd = fd;
+        return true;
+    }
+    if (order == 'K' && fork() == 0) {
+        if (launcher->listen_fd >= 0)
+            (void)close(launcher->listen_fd);
+        (void)close(launcher->control);
+        gateway_keys_serve(fd, launcher->environment);
+    }
+    (void)close(fd);
+    return true;
+}
+
 static _Noreturn void
 launcher_main(struct launcher *launcher)
 {
-    struct err err = ERR_INIT;
-    char byte;
-    size_t count = 1;
     (void)prctl(PR_SET_NAME, "holdfast-launch");
     (void)signal(SIGCHLD, SIG_IGN); /* keepers are reaped by the kernel */
     (void)signal(SIGINT, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
     (void)signal(SIGPIPE, SIG_IGN);
-    ssize_t got =
-        gateway_fdpass_receive(launcher->control, &byte, 1, &launcher->listen_fd, &count, &err);
-    if (got != 1 || count != 1)
-        _exit(0);
-    struct pollfd fds[2] = { { .fd = launcher->listen_fd, .events = POLLIN },
-                             { .fd = launcher->control, .events = POLLIN } };
     for (;;) {
-        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+        struct pollfd fds[2] = { { .fd = launcher->listen_fd, .events = POLLIN },
+                                 { .fd = launcher->control, .events = POLLIN } };
+        if (poll(fds, 2, -1) < 0) {
+            if (errno == EINTR)
+                continue;
             _exit(1);
-        if (fds[1].revents)
+        }
+        if (fds[1].revents && !take_order(launcher))
             _exit(0); /* the gateway is gone */
         if (fds[0].revents)
             accept_client(launcher);
@@ -378,7 +401,10 @@ gateway_launcher_start(const struct gateway_user *user, const char *state_dir,
     pid_t pid = fork();
     if (pid == 0) {
         become_launcher(&launcher, pair[1]);
-        if (gateway_privilege_drop(user, err) < 0 || drop_environment() < 0 || chdir("/") < 0)
+        if (gateway_privilege_drop(user, err) < 0)
+            _exit(1);
+        launcher.environment = gateway_keys_environment();
+        if (!launcher.environment || drop_environment() < 0 || chdir("/") < 0)
             _exit(1);
         launcher_main(&launcher);
     }

@@ -10,7 +10,8 @@
  * The launcher: a process without privilege, forked before the gateway locks itself in, that starts sandboxes (bubblewrap). Clients
  * speak to it over STATE/launcher.sock (SOCK_SEQPACKET): one packet with the specification (gateway/sandbox.h) and the descriptors
  * of stdin, stdout and stderr; one packet back: {"outcome": "exited"|"timeout"|"failed", "status": N, "message": TEXT}. When the
- * client goes away the sandbox ends. A sandbox outlives the gateway, not its client.
+ * client goes away the sandbox ends. A sandbox outlives the gateway, not its client. For the gateway it also runs the process that
+ * gives the store's keys (gateway/keys.h), from the first moment on.
  */
 struct gateway_launcher {
     pid_t pid;

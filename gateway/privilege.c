@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
@@ -137,24 +138,47 @@ allow_path(int ruleset, const char *path, __u64 rights)
     (void)syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
 }
 
+/* The file's directory, and that of what it may be a link to. */
+static void
+allow_file(int ruleset, const char *path)
+{
+    char real[PATH_MAX];
+    char dir[PATH_MAX];
+    if (path[0] != '/')
+        return;
+    for (int i = 0; i < 2; i++) {
+        const char *at = i == 0 ? path : realpath(path, real);
+        const char *slash = at ? strrchr(at, '/') : NULL;
+        if (!slash)
+            return;
+        (void)snprintf(dir, sizeof(dir), "%.*s", (int)(slash > at ? slash - at : 1), at);
+        /* Not the whole tree for a file that lies at its top. */
+        allow_path(ruleset, slash > at ? dir : at, RIGHTS_READ);
+    }
+}
+
 static void
 allow_profile(int ruleset)
 {
     static const char *const names[] = { "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE",
-                                         "AWS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR" };
+                                         "AWS_CA_BUNDLE", "SSL_CERT_FILE",
+                                         "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE" };
     char path[4096];
     const char *home = secure_getenv("HOME");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *value = secure_getenv(names[i]);
-        if (value && value[0] == '/')
-            allow_path(ruleset, value, RIGHTS_READ);
+        if (value)
+            allow_file(ruleset, value);
     }
+    const char *authorities = secure_getenv("SSL_CERT_DIR");
+    if (authorities && authorities[0] == '/')
+        allow_path(ruleset, authorities, RIGHTS_READ);
     if (home && snprintf(path, sizeof(path), "%s/.aws", home) < (int)sizeof(path))
         allow_path(ruleset, path, RIGHTS_READ);
 }
 
 static bool
-landlock(const char *const *writable)
+landlock(const char *const *writable, const char *const *read_only)
 {
     static const char *const readable[] = { "/usr",  "/lib", "/lib64", "/bin", "/etc",
                                             "/proc", "/sys", "/dev",   "/run", "/opt" };
@@ -171,6 +195,8 @@ landlock(const char *const *writable)
     allow_path(ruleset, "/dev/null",
                (RIGHTS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | RIGHT_TRUNCATE) & all);
     allow_profile(ruleset);
+    for (size_t i = 0; read_only[i]; i++)
+        allow_file(ruleset, read_only[i]);
     for (size_t i = 0; writable[i]; i++)
         allow_path(ruleset, writable[i], all);
     return syscall(SYS_landlock_restrict_self, ruleset, 0) == 0;
@@ -260,10 +286,11 @@ seccomp(void)
 }
 
 void
-gateway_privilege_harden(const char *const *writable, char *report, size_t size)
+gateway_privilege_harden(const char *const *writable, const char *const *readable, char *report,
+                         size_t size)
 {
     bool quiet = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
-    bool files = quiet && landlock(writable);
+    bool files = quiet && landlock(writable, readable);
     bool calls = quiet && seccomp();
     (void)snprintf(report, size, "user %u, no_new_privs %s, Landlock %s, seccomp %s",
                    (unsigned)geteuid(), quiet ? "on" : "off", files ? "on" : "off (kernel too old)",

@@ -28,8 +28,10 @@ int gateway_privilege_own(const char *dir, const struct gateway_user *user,
 /* Groups, uid, capabilities and the bounding set; cannot be undone. Does nothing for an ordinary user. */
 int gateway_privilege_drop(const struct gateway_user *user, struct err *err) MUST_CHECK;
 
-/* no_new_privs, Landlock (writing only below `writable`, a list that ends in NULL) and the seccomp filter. Best effort: `report`
- * says in words what is on. */
-void gateway_privilege_harden(const char *const *writable, char *report, size_t size);
+/* no_new_privs, Landlock (writing only below `writable`, a list that ends in NULL) and the seccomp filter. `readable`: further
+ * files that are read ("" is skipped); with them, as with the profile files of AWS, their directory is opened for reading, since
+ * a file that is replaced by a rename is another one. Best effort: `report` says in words what is on. */
+void gateway_privilege_harden(const char *const *writable, const char *const *readable,
+                              char *report, size_t size);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/sys.h"
 #include "gateway/cli/cli.h"
 #include "gateway/daemon.h"
+#include "gateway/keys.h"
 #include "gateway/settings.h"
 #include "s3/open.h"
 
@@ -214,12 +215,17 @@ check_store_alone(struct doctor *d)
         config_free(config);
         return;
     }
-    config_free(config);
     if (strncmp(url, "file://", 7) == 0) {
+        config_free(config);
         say(d, OK, "store", "%s (a directory; not probed without a gateway)", url);
         return;
     }
-    struct store *store = store_open(&(struct store_open_args){ .url = url }, &err);
+    const struct store_open_args args = { .url = url,
+                                          .process = gateway_keys_run_here,
+                                          .provider = config_str(config, "store.provider"),
+                                          .ca_file = config_str(config, "store.ca") };
+    struct store *store = store_open(&args, &err);
+    config_free(config);
     scope_buf words;
     buf_init(&words, 16384);
     if (!store || store_probe(store, &err) < 0)
