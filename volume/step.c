@@ -40,19 +40,6 @@ idle_for_now(const struct step *step)
            (!have->present || have->owner == want->node);
 }
 
-/* IDLE again inside the writing transaction: the work item goes. */
-static int
-finish_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct step *step = arg;
-    if (step_decide_tx(tx, step, err) != 0)
-        return -1;
-    step->done = idle_for_now(step);
-    if (!step->done || !step->kv.has_intent)
-        return 0;
-    return index_intent_delete(tx, step->key, err);
-}
-
 static int
 postpone_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -66,6 +53,19 @@ postpone_tx(struct index_tx *tx, void *arg, struct err *err)
     if (sync_needs_lease(rules) && !rules->lease_held)
         text_set(row.last_error,
                  "waits for the volume's writer lease, which another gateway held last");
+    return index_intent_put(tx, &row, err);
+}
+
+/* The store takes a write of this key only so often: the key comes back then, with what it wants by then. */
+static int
+wait_for_pace(struct step *step, struct index_tx *tx, int64_t until_ns, struct err *err)
+{
+    struct index_intent row = step->kv.intent;
+    row.not_before_ns = until_ns;
+    (void)snprintf(row.last_error, sizeof(row.last_error),
+                   "waits: the store takes one write of a key in %lld ms",
+                   (long long)(step->service->store->caps.min_write_interval_ns / NS_PER_MS));
+    step->done = true;
     return index_intent_put(tx, &row, err);
 }
 
@@ -102,6 +102,93 @@ apply(struct step *step, struct index_tx *tx, const struct sync_effect *effect,
     return rc;
 }
 
+/* ---- one transaction from an answer to the next request ---- */
+
+/* The attempt is durable before its request goes out: after a power cut too somebody has to look first. */
+static int
+begin(struct step *step, struct index_tx *tx, struct err *err)
+{
+    struct index_intent row = step->kv.intent;
+    struct index_node node;
+    int64_t wait_until = sync_paced_until(step->service, step->key);
+    if (wait_until != 0)
+        return wait_for_pace(step, tx, wait_until, err);
+    sync_begin(&step->kv.view, &step->decision, step->kv.content.id, &row.attempt);
+    step->kv.view.attempt = row.attempt;
+    if (step->decision.action == SYNC_PUT) {
+        meta_release(&step->meta);
+        meta_init(&step->meta);
+        if (object_meta_make(&step->kv.node, &step->kv.content, step->kv.view.rules.epoch,
+                             &step->meta, err) != 0)
+            return -1;
+        if (step->kv.conflict_id[0] == '\0' &&
+            (step->kv.node.flags & INDEX_NODE_ATTRS_DIRTY) != 0) {
+            /* This request carries them; if it does not land, the content is still unsynced and the next one does. */
+            if (index_node_get(tx, step->kv.node.id, &node, err) != 0)
+                return -1;
+            node.flags &= ~(unsigned)INDEX_NODE_ATTRS_DIRTY;
+            if (index_node_update(tx, &node, err) != 0)
+                return -1;
+        }
+    }
+    index_tx_durable(tx);
+    step->begun = true;
+    return index_intent_put(tx, &row, err);
+}
+
+/* What is about to be replaced or deleted is kept first (docs/mechanisms.md section 5). There is no history yet, so nothing
+ * is kept; the place in the order is here, between the decision and the attempt. */
+static bool
+must_preserve(const struct step *step)
+{
+    (void)step;
+    return false;
+}
+
+static bool
+begins_at_once(const struct step *step)
+{
+    const struct sync_decision *decision = &step->decision;
+    if (decision->checked || must_preserve(step))
+        return false;
+    return decision->action == SYNC_DELETE ||
+           (decision->action == SYNC_PUT && !step->kv.prepare && step->kv.content.id != 0);
+}
+
+int
+step_advance(struct step *step, struct index_tx *tx, struct err *err)
+{
+    step->begun = false;
+    step->late_count = sync_late_of(step->service, step->key, step->late);
+    if (step_decide_tx(tx, step, err) != 0)
+        return -1;
+    step->decided = true;
+    if (begins_at_once(step))
+        return begin(step, tx, err);
+    if (!idle_for_now(step))
+        return 0;
+    step->done = step->settled = true;
+    return step->kv.has_intent ? index_intent_delete(tx, step->key, err) : 0;
+}
+
+static int
+advance_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    return step_advance(arg, tx, err);
+}
+
+static int
+note_error(struct step *step, struct index_tx *tx, struct err *err)
+{
+    struct index_intent row;
+    if (step->error[0] == '\0')
+        return 0;
+    if (index_intent_get(tx, step->key, &row, err) != 0)
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    text_set(row.last_error, step->error);
+    return index_intent_put(tx, &row, err);
+}
+
 static int
 judge_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -120,13 +207,9 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
     step->done |= (step->effect.bits & SYNC_BACK_OFF) != 0;
     if ((step->effect.bits & SYNC_LOOK_AGAIN) != 0 && sent.op != SYNC_OP_NONE)
         sync_late_add(step->service, step->key, &sent);
-    if (step->error[0] == '\0')
-        return 0;
-    struct index_intent row;
-    if (index_intent_get(tx, step->key, &row, err) != 0)
-        return err->code == ERR_NOT_FOUND ? 0 : -1;
-    text_set(row.last_error, step->error);
-    return index_intent_put(tx, &row, err);
+    if (note_error(step, tx, err) != 0)
+        return -1;
+    return step->done ? 0 : step_advance(step, tx, err);
 }
 
 static int
@@ -222,11 +305,7 @@ backoff_tx(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     if (apply(step, tx, &effect, NULL, err) != 0)
         return -1;
-    struct index_intent row;
-    if (index_intent_get(tx, step->key, &row, err) != 0)
-        return err->code == ERR_NOT_FOUND ? 0 : -1;
-    text_set(row.last_error, step->error);
-    return index_intent_put(tx, &row, err);
+    return note_error(step, tx, err);
 }
 
 int
@@ -249,36 +328,18 @@ do_look(struct step *step, struct err *err)
 
 /* ---- sending ---- */
 
+/* After a look: only what was decided before it. */
 static int
 begin_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct step *step = arg;
     struct sync_decision planned = step->decision;
-    struct index_intent row;
     if (step_decide_tx(tx, step, err) != 0)
         return -1;
     if (step->decision.action != planned.action ||
         strcmp(step->decision.cond_etag, planned.cond_etag) != 0)
-        return err_set(err, ERR_AGAIN, "the key's state moved");
-    row = step->kv.intent;
-    sync_begin(&step->kv.view, &step->decision, step->kv.content.id, &row.attempt);
-    step->kv.view.attempt = row.attempt;
-    if (planned.action == SYNC_PUT) {
-        if (object_meta_make(&step->kv.node, &step->kv.content, step->kv.view.rules.epoch,
-                             step->meta, err) != 0)
-            return -1;
-        struct index_node node;
-        if (step->kv.conflict_id[0] == '\0' &&
-            (step->kv.node.flags & INDEX_NODE_ATTRS_DIRTY) != 0) {
-            /* This request carries them; if it does not land, the content is still unsynced and the next one does. */
-            if (index_node_get(tx, step->kv.node.id, &node, err) != 0)
-                return -1;
-            node.flags &= ~(unsigned)INDEX_NODE_ATTRS_DIRTY;
-            if (index_node_update(tx, &node, err) != 0)
-                return -1;
-        }
-    }
-    return index_intent_put(tx, &row, err);
+        return 0; /* the key's state moved */
+    return begin(step, tx, err);
 }
 
 static int
@@ -287,7 +348,7 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
     struct store_put_result result = { .outcome = STORE_NOT_DONE };
     const struct index_content *content = &step->kv.content;
     uint8_t sha[SHA256_SIZE], md[MD5_SIZE];
-    struct store_put put = { .key = step->key, .meta = step->meta };
+    struct store_put put = { .key = step->key, .meta = &step->meta };
     put.body.size = content->size;
     put.body.fd = -1;
     if (file != NULL)
@@ -307,6 +368,7 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
         put.cond.kind = STORE_COND_NONE;
     struct err why = ERR_INIT;
     int rc = store_put(step->service->store, &put, &result, &why);
+    sync_wrote(step->service, step->key);
     answer_from(step, rc, rc == 0 ? STORE_DONE : result.outcome, result.etag, &why);
     service_store_seen(step->service, rc == 0 || result.outcome == STORE_REFUSED ? NULL : &why);
     log_debug(sync, "put key=%s size=%llu outcome=%d%s%s", step->key,
@@ -335,55 +397,39 @@ check_first(struct step *step, bool *go, struct err *err)
     return step_commit(step, judge_tx, err);
 }
 
-/* What is about to be replaced or deleted is kept first (docs/mechanisms.md section 5). There is no history yet, so nothing
- * is kept; the place in the order is here, between the decision and the attempt. */
+/* Sets step->begun when the request may go out. */
 static int
-preserve(struct step *step, struct err *err)
+begin_checked(struct step *step, struct err *err)
 {
-    (void)step;
-    (void)err;
-    return 0;
+    bool go = true;
+    if (step->begun)
+        return 0;
+    if (step->decision.checked && (check_first(step, &go, err) != 0 || !go))
+        return go ? -1 : 0;
+    return step_commit(step, begin_tx, err);
 }
 
 static int
 do_put(struct step *step, struct err *err)
 {
-    struct meta meta;
     struct err local = ERR_INIT;
-    bool go = true;
-    if (step->decision.checked) {
-        if (check_first(step, &go, err) != 0 || !go)
-            return go ? -1 : 0;
-    }
-    if (preserve(step, err) != 0)
-        return -1;
-    meta_init(&meta);
-    step->meta = &meta;
-    /* The attempt is durable before its request goes out: after a power cut too somebody has to look first. */
-    int rc = commit_with(step, INDEX_FULL, begin_tx, &local);
     struct cache_file *file = NULL;
-    if (rc == 0 && (step->kv.node.kind == INDEX_FILE || step->kv.conflict_id[0] != '\0')) {
+    if (begin_checked(step, err) != 0)
+        return -1;
+    if (!step->begun)
+        return 0;
+    if (step->kv.node.kind == INDEX_FILE || step->kv.conflict_id[0] != '\0') {
         file = cache_get(step->service->cache, step->kv.content.id, &local);
-        rc = file == NULL ? -1 : 0;
-        if (rc != 0) {
+        if (file == NULL) {
             /* The attempt stands in the index but was never sent. */
             answer_from(step, -1, STORE_NOT_DONE, "", &local);
-            rc = step_commit(step, judge_tx, err);
             step->done = true;
-            meta_release(&meta);
-            return rc;
+            return step_commit(step, judge_tx, err);
         }
     }
-    if (rc == 0)
-        rc = send_put(step, file, &local);
+    int rc = send_put(step, file, err);
     cache_put(file);
-    meta_release(&meta);
-    step->meta = NULL;
-    if (rc != 0 && local.code != ERR_AGAIN) {
-        *err = local;
-        return -1;
-    }
-    return 0;
+    return rc;
 }
 
 static int
@@ -391,21 +437,15 @@ do_delete(struct step *step, struct err *err)
 {
     struct err local = ERR_INIT;
     enum store_outcome outcome = STORE_NOT_DONE;
-    bool go = true;
-    if (step->decision.checked && (check_first(step, &go, err) != 0 || !go))
-        return go ? -1 : 0;
-    if (preserve(step, err) != 0)
+    if (begin_checked(step, err) != 0)
         return -1;
-    if (commit_with(step, INDEX_FULL, begin_tx, &local) != 0) {
-        if (local.code == ERR_AGAIN)
-            return 0;
-        *err = local;
-        return -1;
-    }
+    if (!step->begun)
+        return 0;
     struct store_delete req = { .key = step->key,
                                 .if_match =
                                     step->decision.checked ? NULL : step->decision.cond_etag };
     int rc = store_delete(step->service->store, &req, &outcome, &local);
+    sync_wrote(step->service, step->key);
     if (rc != 0 && local.code == ERR_NOT_FOUND) {
         rc = 0; /* it is gone: all that was wanted */
         outcome = STORE_DONE;
@@ -448,10 +488,9 @@ take_step(struct step *step, struct err *err)
         return step_bytes_prepare(step, err);
     switch (step->decision.action) {
     case SYNC_IDLE:
-        return step_commit(step, finish_tx, err);
+        return 0; /* step_advance() has ended it */
     case SYNC_WAIT:
-        return idle_for_now(step) ? step_commit(step, finish_tx, err)
-                                  : wait_a_bit(step, postpone_tx, err);
+        return wait_a_bit(step, postpone_tx, err);
     case SYNC_LOOK:
         return do_look(step, err);
     case SYNC_HASH:
@@ -487,20 +526,23 @@ after_step(struct step *step)
     sync_progressed(service);
 }
 
-void
+bool
 step_key(struct volume_service *service, int64_t volume, const char *key)
 {
     struct step *step = calloc(1, sizeof(*step));
     struct err err = ERR_INIT;
     if (step == NULL)
-        return;
+        return false;
     step->service = service;
     step->volume = volume;
     step->key = key;
+    meta_init(&step->meta);
     for (unsigned i = 0; i < STEPS_MAX && !step->done && !atomic_load(&service->stopping); i++) {
-        step->late_count = sync_late_of(service, key, step->late);
-        if (index_read(service->index, step_decide_tx, step, &err) != 0 ||
-            take_step(step, &err) != 0) {
+        int rc = step->decided ? 0 : step_commit(step, advance_tx, &err);
+        step->decided = false;
+        if (rc == 0 && !step->done)
+            rc = take_step(step, &err);
+        if (rc != 0) {
             log_warn(sync, "cannot sync key=%s why=%s", key, err.msg);
             struct err ignored = ERR_INIT;
             if (step_give_up(step, &err, &ignored) != 0)
@@ -513,5 +555,8 @@ step_key(struct volume_service *service, int64_t volume, const char *key)
     if (!step->done && step_commit(step, postpone_tx, &err) != 0)
         log_debug(sync, "cannot postpone key=%s why=%s", key, err.msg);
     after_step(step);
+    bool settled = step->settled;
+    meta_release(&step->meta);
     free(step);
+    return settled;
 }

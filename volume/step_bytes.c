@@ -22,7 +22,9 @@ hash_tx(struct index_tx *tx, void *arg, struct err *err)
         return 0; /* written again meanwhile */
     text_set(row.sha256, step->sha256);
     text_set(row.md5, step->md5);
-    return index_content_update(tx, &row, err);
+    if (index_content_update(tx, &row, err) != 0)
+        return -1;
+    return step_advance(step, tx, err);
 }
 
 int

@@ -19,8 +19,11 @@ struct step {
     bool has_attrs;
     struct sync_effect effect;
     struct drop_list drop;
-    struct meta *meta; /* of the PUT that begins */
+    struct meta meta;  /* of the PUT that begins */
+    bool decided;      /* the last transaction found out the next step already */
+    bool begun;        /* and put its attempt into the index */
     bool done;         /* nothing left for now */
+    bool settled;      /* the work item is gone */
     int64_t lost_node; /* whose bytes cannot be fetched any more */
     /* the content row that the last transaction made CLEAN, 0: none */
     int64_t cleaned, cleaned_node;
@@ -32,9 +35,16 @@ struct step {
 
 /* step.c: index functions and their commit; the argument is a struct step. */
 int step_decide_tx(struct index_tx *tx, void *arg, struct err *err) MUST_CHECK;
+/* Ends a transaction about the key: decides anew; a work item with nothing to do goes, a request that needs nothing else first
+ * gets its attempt row. */
+int step_advance(struct step *step, struct index_tx *tx, struct err *err) MUST_CHECK;
 int step_commit(struct step *step, index_fn *fn, struct err *err) MUST_CHECK;
 /* The store or the disk does not do it now: the key backs off, with the reason in its row. */
 int step_give_up(struct step *step, const struct err *why, struct err *err) MUST_CHECK;
+
+/* sync.c: a write of the key ended now. And until when (wall) the store wants no other one; 0: it may be sent. */
+void sync_wrote(struct volume_service *service, const char *key);
+int64_t sync_paced_until(struct volume_service *service, const char *key);
 
 /* step_bytes.c: each does one action of sync_decide(). */
 int step_bytes_hash(struct step *step, struct err *err) MUST_CHECK;

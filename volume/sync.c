@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/step_impl.h"
 
 /*
  * The background engine that brings the bucket to what the tree says. A dispatcher reads the work items that are due and
@@ -11,16 +11,23 @@
  */
 
 #define QUEUE_MAX 256u
+#define QUEUE_LOW 64u              /* the dispatcher reads again when so few are left */
+#define READ_PAUSE (2 * NS_PER_MS) /* between two readings, so that a burst costs one */
 #define BUSY_BUCKETS 1024u
 #define WAIT_MAX (120 * NS_PER_S)
 #define LATE_MAX 1024u
 #define LATE_LIFE (20 * 60 * NS_PER_S)
 
+/* A key that waits for a worker or is with one. */
 struct work {
-    struct work *next;
+    struct work *next;  /* in the queue */
+    struct work *chain; /* in its bucket of `busy` */
     int64_t volume;
+    bool again; /* found due meanwhile */
     char key[LIMIT_KEY + 1];
 };
+
+struct pace;
 
 struct late {
     char key[LIMIT_KEY + 1];
@@ -35,10 +42,13 @@ struct sync_engine {
     pthread_cond_t ready;    /* workers: something is queued */
     pthread_cond_t progress; /* barriers */
     struct work *head, *tail;
-    unsigned queued, running;
+    unsigned queued;
     struct work *busy[BUSY_BUCKETS]; /* keys queued or with a worker */
     uint64_t progress_count;
-    bool kicked, stopping;
+    bool kicked; /* rows changed since the dispatcher read them */
+    bool more;   /* it left some that did not fit */
+    bool stopping;
+    struct pace *paces[BUSY_BUCKETS];
     struct late *late[LATE_MAX];
     size_t late_count;
     pthread_t dispatcher;
@@ -54,38 +64,47 @@ busy_slot(const char *key)
     return crc32c(0, key, strlen(key)) % BUSY_BUCKETS;
 }
 
-static bool
-is_busy_locked(struct sync_engine *engine, const char *key)
+static struct work *
+find_busy_locked(struct sync_engine *engine, const char *key)
 {
-    for (struct work *work = engine->busy[busy_slot(key)]; work != NULL; work = work->next)
-        if (strcmp(work->key, key) == 0)
-            return true;
-    return false;
-}
-
-static bool
-mark_busy_locked(struct sync_engine *engine, const char *key)
-{
-    struct work *mark = calloc(1, sizeof(*mark));
-    if (mark == NULL)
-        return false;
-    text_set(mark->key, key);
-    mark->next = engine->busy[busy_slot(key)];
-    engine->busy[busy_slot(key)] = mark;
-    return true;
+    struct work *work = engine->busy[busy_slot(key)];
+    while (work != NULL && strcmp(work->key, key) != 0)
+        work = work->chain;
+    return work;
 }
 
 static void
-clear_busy_locked(struct sync_engine *engine, const char *key)
+enqueue_locked(struct sync_engine *engine, struct work *work)
 {
-    struct work **link = &engine->busy[busy_slot(key)];
-    while (*link != NULL && strcmp((*link)->key, key) != 0)
-        link = &(*link)->next;
-    struct work *mark = *link;
-    if (mark == NULL)
-        return;
-    *link = mark->next;
-    free(mark);
+    struct work **bucket = &engine->busy[busy_slot(work->key)];
+    work->chain = *bucket;
+    *bucket = work;
+    if (engine->tail == NULL)
+        engine->head = work;
+    else
+        engine->tail->next = work;
+    engine->tail = work;
+    engine->queued++;
+}
+
+static struct work *
+dequeue_locked(struct sync_engine *engine)
+{
+    struct work *work = engine->head;
+    engine->head = work->next;
+    if (engine->head == NULL)
+        engine->tail = NULL;
+    engine->queued--;
+    return work;
+}
+
+static void
+end_busy_locked(struct sync_engine *engine, struct work *work)
+{
+    struct work **link = &engine->busy[busy_slot(work->key)];
+    while (*link != work)
+        link = &(*link)->chain;
+    *link = work->chain;
 }
 
 /* ---- attempts that may land late ---- */
@@ -129,7 +148,82 @@ sync_late_of(struct volume_service *service, const char *key,
     return count;
 }
 
+/* ---- stores that take a write of one key only so often (R2: one in a second) ---- */
+
+/* Keys written less than that interval ago. In memory: a write too early after a restart is refused by the store and tried
+ * again. */
+struct pace {
+    struct pace *next;
+    int64_t until_ns; /* wall */
+    char key[];
+};
+
+static void
+drop_old_paces_locked(struct sync_engine *engine, size_t slot, int64_t now, int64_t interval)
+{
+    struct pace **link = &engine->paces[slot];
+    while (*link != NULL) {
+        struct pace *pace = *link;
+        if (pace->until_ns > now && pace->until_ns <= now + interval) {
+            link = &pace->next;
+            continue;
+        }
+        *link = pace->next;
+        free(pace);
+    }
+}
+
+void
+sync_wrote(struct volume_service *service, const char *key)
+{
+    struct sync_engine *engine = service->sync;
+    int64_t interval = service->store->caps.min_write_interval_ns, now = clock_wall_ns();
+    if (interval <= 0)
+        return;
+    size_t slot = busy_slot(key), size = strlen(key) + 1;
+    struct pace *pace = malloc(sizeof(*pace) + size);
+    if (pace == NULL)
+        return; /* the store says so itself */
+    pace->until_ns = now + interval;
+    memcpy(pace->key, key, size);
+    scope_unlock pthread_mutex_t *held = scope_lock(&engine->lock);
+    drop_old_paces_locked(engine, slot, now, interval);
+    pace->next = engine->paces[slot];
+    engine->paces[slot] = pace;
+}
+
+int64_t
+sync_paced_until(struct volume_service *service, const char *key)
+{
+    struct sync_engine *engine = service->sync;
+    int64_t interval = service->store->caps.min_write_interval_ns, until = 0;
+    if (interval <= 0)
+        return 0;
+    size_t slot = busy_slot(key);
+    scope_unlock pthread_mutex_t *held = scope_lock(&engine->lock);
+    drop_old_paces_locked(engine, slot, clock_wall_ns(), interval);
+    for (const struct pace *pace = engine->paces[slot]; pace != NULL; pace = pace->next)
+        if (strcmp(pace->key, key) == 0 && pace->until_ns > until)
+            until = pace->until_ns;
+    return until;
+}
+
 /* ---- threads ---- */
+
+/* The dispatcher has something to read, and there is room for what it finds. */
+static bool
+wants_reading_locked(const struct sync_engine *engine)
+{
+    return (engine->kicked || engine->more) && engine->queued < QUEUE_LOW;
+}
+
+static void
+kick_locked(struct sync_engine *engine)
+{
+    engine->kicked = true;
+    if (wants_reading_locked(engine))
+        pthread_cond_signal(&engine->wake);
+}
 
 static void *
 worker_main(void *arg)
@@ -142,19 +236,15 @@ worker_main(void *arg)
             pthread_cond_wait(&engine->ready, &engine->lock);
         if (engine->stopping)
             break;
-        struct work *work = engine->head;
-        engine->head = work->next;
-        if (engine->head == NULL)
-            engine->tail = NULL;
-        engine->queued--;
-        engine->running++;
+        struct work *work = dequeue_locked(engine);
+        if (engine->queued == QUEUE_LOW - 1 && wants_reading_locked(engine))
+            pthread_cond_signal(&engine->wake);
         pthread_mutex_unlock(&engine->lock);
-        step_key(engine->service, work->volume, work->key);
+        bool settled = step_key(engine->service, work->volume, work->key);
         pthread_mutex_lock(&engine->lock);
-        clear_busy_locked(engine, work->key);
-        engine->running--;
-        engine->kicked = true;
-        pthread_cond_signal(&engine->wake);
+        end_busy_locked(engine, work);
+        if (!settled || work->again)
+            kick_locked(engine);
         free(work);
     }
     pthread_mutex_unlock(&engine->lock);
@@ -165,7 +255,6 @@ struct due_call {
     struct sync_engine *engine;
     int64_t now;
     int64_t next; /* the earliest one that is not due yet, 0: none */
-    unsigned added;
 };
 
 static int
@@ -173,49 +262,53 @@ take_due(void *arg, const struct index_intent *row, struct err *err)
 {
     struct due_call *call = arg;
     struct sync_engine *engine = call->engine;
-    /* No wait is longer than a minute: a later time comes of a clock that was put back. */
-    if (row->not_before_ns > call->now && row->not_before_ns < call->now + WAIT_MAX) {
-        if (call->next == 0 || row->not_before_ns < call->next)
-            call->next = row->not_before_ns;
-        return 0;
-    }
     scope_unlock pthread_mutex_t *held = scope_lock(&engine->lock);
-    if (engine->queued >= QUEUE_MAX || is_busy_locked(engine, row->key))
+    struct work *busy = find_busy_locked(engine, row->key);
+    if (busy != NULL) {
+        busy->again = true;
         return 0;
-    struct work *work = calloc(1, sizeof(*work));
-    if (work == NULL || !mark_busy_locked(engine, row->key)) {
-        free(work);
-        return err_nomem(err);
     }
+    engine->more = engine->queued >= QUEUE_MAX;
+    if (engine->more)
+        return 1;
+    struct work *work = calloc(1, sizeof(*work));
+    if (work == NULL)
+        return err_nomem(err);
     work->volume = row->volume;
     text_set(work->key, row->key);
-    if (engine->tail == NULL)
-        engine->head = work;
-    else
-        engine->tail->next = work;
-    engine->tail = work;
-    engine->queued++;
-    call->added++;
+    enqueue_locked(engine, work);
     pthread_cond_signal(&engine->ready);
     return 0;
+}
+
+static int
+take_next(void *arg, const struct index_intent *row, struct err *err)
+{
+    struct due_call *call = arg;
+    (void)err;
+    call->next = row->not_before_ns;
+    return 1;
 }
 
 static int
 due_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct due_call *call = arg;
-    /* Into the future too, so that the next wake-up is known. */
-    return index_intent_due(tx, INT64_MAX, QUEUE_MAX + 64, take_due, call, err);
+    unsigned limit = QUEUE_MAX + call->engine->service->upload_threads + 1;
+    if (index_intent_due(tx, call->now, limit, take_due, call, err) != 0 ||
+        index_intent_later(tx, call->now, 1, take_next, call, err) != 0)
+        return -1;
+    /* No wait is longer than a minute: a later time comes of a clock that was put back. */
+    return index_intent_later(tx, call->now + WAIT_MAX, limit, take_due, call, err);
 }
 
 static void
-sleep_until_kick(struct sync_engine *engine, int64_t until_mono)
+sleep_until(struct sync_engine *engine, int64_t mono, bool (*enough)(const struct sync_engine *))
 {
-    struct timespec until = { .tv_sec = until_mono / NS_PER_S, .tv_nsec = until_mono % NS_PER_S };
-    while (!engine->kicked && !engine->stopping)
+    struct timespec until = { .tv_sec = mono / NS_PER_S, .tv_nsec = mono % NS_PER_S };
+    while (!engine->stopping && (enough == NULL || !enough(engine)))
         if (pthread_cond_timedwait(&engine->wake, &engine->lock, &until) == ETIMEDOUT)
             break;
-    engine->kicked = false;
 }
 
 static void *
@@ -226,7 +319,7 @@ dispatcher_main(void *arg)
     pthread_setname_np(pthread_self(), "hf-dispatch");
     pthread_mutex_lock(&engine->lock);
     while (!engine->stopping) {
-        engine->kicked = false;
+        engine->kicked = engine->more = false;
         pthread_mutex_unlock(&engine->lock);
         struct due_call call = { .engine = engine, .now = clock_wall_ns() };
         if (index_read(engine->service->index, due_tx, &call, &err) != 0)
@@ -234,10 +327,10 @@ dispatcher_main(void *arg)
         int64_t wait = call.next == 0 ? 5 * NS_PER_S : call.next - call.now;
         if (wait > 5 * NS_PER_S)
             wait = 5 * NS_PER_S;
-        if (wait < NS_PER_MS)
-            wait = NS_PER_MS;
+        int64_t now = clock_mono_ns();
         pthread_mutex_lock(&engine->lock);
-        sleep_until_kick(engine, clock_mono_ns() + wait);
+        sleep_until(engine, now + READ_PAUSE, NULL);
+        sleep_until(engine, now + wait, wants_reading_locked);
     }
     pthread_mutex_unlock(&engine->lock);
     return NULL;
@@ -248,8 +341,7 @@ sync_kick(struct volume_service *service)
 {
     struct sync_engine *engine = service->sync;
     pthread_mutex_lock(&engine->lock);
-    engine->kicked = true;
-    pthread_cond_signal(&engine->wake);
+    kick_locked(engine);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -346,13 +438,10 @@ sync_engine_release(struct volume_service *service)
         next = work->next;
         free(work);
     }
-    for (size_t i = 0; i < BUSY_BUCKETS; i++)
-        for (struct work *mark = engine->busy[i], *next; mark != NULL; mark = next) {
-            next = mark->next;
-            free(mark);
-        }
     for (size_t i = 0; i < engine->late_count; i++)
         free(engine->late[i]);
+    for (size_t i = 0; i < BUSY_BUCKETS; i++)
+        drop_old_paces_locked(engine, i, INT64_MAX, 0);
     pthread_cond_destroy(&engine->wake);
     pthread_cond_destroy(&engine->ready);
     pthread_cond_destroy(&engine->progress);
