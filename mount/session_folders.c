@@ -10,6 +10,9 @@
 #define OFF_DOT 1
 #define OFF_DOTDOT 2 /* cookies follow, moved by this */
 #define BATCH 512u
+/* Least bytes of an entry in the reply: more than fit need not be read. */
+#define ENTRY_MIN 32u
+#define ENTRY_PLUS_MIN 160u
 
 struct listing {
     struct call *call;
@@ -77,13 +80,16 @@ list_entries(struct listing *list, const struct volume_ctx *ctx, struct err *err
     list->last = call->off > OFF_DOTDOT ? (int64_t)call->off - OFF_DOTDOT : 0;
     put_dots(list, call->off);
     while (!list->full) {
+        size_t fits = (list->size - list->used) / (list->plus ? ENTRY_PLUS_MIN : ENTRY_MIN) + 1;
+        struct volume_page page = { .dir = call->node,
+                                    .after = list->last,
+                                    .limit = fits < BATCH ? (unsigned)fits : BATCH,
+                                    .partial = true,
+                                    .names = !list->plus };
         list->count = 0;
-        if (volume_list(
-                call->session->args.volumes, ctx,
-                &(struct volume_page){ .dir = call->node, .after = list->last, .limit = BATCH },
-                put_entry, list, err) < 0)
+        if (volume_list(call->session->args.volumes, ctx, &page, put_entry, list, err) < 0)
             return -1;
-        if (list->count < BATCH)
+        if (list->count < page.limit)
             break;
     }
     return 0;

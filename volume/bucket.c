@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/listing_impl.h"
 
 /* What others put into the bucket: listings and HEADs merged into the index (docs/mechanisms.md section 8). */
 
@@ -124,8 +124,10 @@ bucket_observe_key(struct volume_service *service, int64_t volume, const char *k
 /* ---- completing a node that only a listing showed ---- */
 
 struct complete_call {
+    struct volume_service *service;
     int64_t node;
     struct index_node row;
+    char key[LIMIT_KEY + 1]; /* where to look: the row's, or where a folder's marker would be */
     struct observed seen;
     struct object_attrs attrs;
     char target[LIMIT_SYMLINK + 1];
@@ -137,7 +139,12 @@ static int
 node_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct complete_call *call = arg;
-    return index_node_get(tx, call->node, &call->row, err);
+    if (index_node_get(tx, call->node, &call->row, err) != 0)
+        return -1;
+    text_set(call->key, call->row.key);
+    if (call->key[0] != '\0' || call->row.kind != INDEX_DIR)
+        return 0;
+    return key_of_node(tx, &call->row, call->key, err);
 }
 
 static void
@@ -209,29 +216,69 @@ read_target(struct volume_service *service, struct complete_call *call, struct e
     return 0;
 }
 
+/* A folder without a marker: nothing more is to be known. */
+static int
+no_marker_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct complete_call *call = arg;
+    struct index_node row;
+    if (index_node_get(tx, call->node, &row, err) != 0)
+        return -1;
+    if (row.key[0] != '\0')
+        return 0;
+    row.flags &= ~(unsigned)INDEX_NODE_META_UNKNOWN;
+    return index_node_update(tx, &row, err);
+}
+
+/* The object is not there. */
+static int
+complete_absent(struct volume_service *service, struct complete_call *call, struct err *err)
+{
+    struct err local = ERR_INIT;
+    if (call->row.key[0] == '\0' && call->row.kind == INDEX_DIR)
+        return index_write(service->index, INDEX_NORMAL, no_marker_tx, call, err);
+    if (bucket_observe_key(service, call->row.volume, call->row.key, &local) != 0)
+        *err = local;
+    else
+        (void)err_set(err, ERR_NOT_FOUND, "the object was removed");
+    return -1;
+}
+
+/* A folder that a listing showed has a marker: it becomes the folder's own first. */
+static int
+adopt_marker(struct volume_service *service, struct complete_call *call, struct err *err)
+{
+    if (call->row.key[0] != '\0')
+        return 0;
+    if (bucket_observe_key(service, call->row.volume, call->key, err) != 0)
+        return -1;
+    return index_read(service->index, node_tx, call, err);
+}
+
 int
 bucket_complete_node(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                      struct err *err)
 {
-    struct complete_call call = { .node = node };
+    struct complete_call call = { .service = service, .node = node };
     struct store_object object;
+    struct err local = ERR_INIT;
     if (index_read(service->index, node_tx, &call, err) != 0)
         return -1;
-    if ((call.row.flags & INDEX_NODE_META_UNKNOWN) == 0 || call.row.key[0] == '\0')
+    if ((call.row.flags & INDEX_NODE_META_UNKNOWN) == 0 || call.key[0] == '\0')
         return 0;
     store_object_init(&object);
-    int rc = store_head(service->store, call.row.key, service_deadline(ctx), &object, err);
+    int rc = store_head(service->store, call.key, service_deadline(ctx), &object, &local);
     if (rc == 0)
         object_read(&object, &call.seen, &call.attrs);
     store_object_release(&object);
-    service_store_seen(service, rc == 0 || err->code == ERR_NOT_FOUND ? NULL : err);
-    if (rc != 0 && err->code == ERR_NOT_FOUND) {
-        struct err local = ERR_INIT;
-        if (bucket_observe_key(service, call.row.volume, call.row.key, &local) != 0)
-            *err = local;
+    service_store_seen(service, rc == 0 || local.code == ERR_NOT_FOUND ? NULL : &local);
+    if (rc != 0 && local.code == ERR_NOT_FOUND)
+        return complete_absent(service, &call, err);
+    if (rc != 0) {
+        *err = local;
         return -1;
     }
-    if (rc != 0)
+    if (adopt_marker(service, &call, err) != 0)
         return -1;
     if (call.row.kind == INDEX_FILE && call.attrs.has_mode && SYMLINK_MODE(call.attrs.mode) &&
         call.seen.size <= LIMIT_SYMLINK && read_target(service, &call, err) != 0)

@@ -4,9 +4,15 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/listing_impl.h"
 
-/* Listings of folders merged into the index (docs/mechanisms.md section 8). */
+/*
+ * Listings of folders merged into the index as they come, batch by batch (docs/mechanisms.md section 8): however many keys
+ * a folder has, memory holds one batch, and no transaction is longer than one.
+ */
+
+#define MERGE_BATCH 256u
+#define MISSING_BATCH 256u
 
 struct seen_entry {
     char *key;
@@ -16,44 +22,15 @@ struct seen_entry {
     char etag[LIMIT_ETAG];
 };
 
-struct listing {
-    struct seen_entry *entry;
+struct key_list {
+    char **key;
     size_t count, cap;
 };
 
-static void
-listing_release(struct listing *listing)
-{
-    for (size_t i = 0; i < listing->count; i++)
-        free(listing->entry[i].key);
-    free(listing->entry);
-}
-
-static int
-listing_add(void *arg, const struct store_list_entry *entry, struct err *err)
-{
-    struct listing *listing = arg;
-    if (listing->count == listing->cap) {
-        size_t cap = listing->cap == 0 ? 64 : listing->cap * 2;
-        struct seen_entry *grown = reallocarray(listing->entry, cap, sizeof(*grown));
-        if (grown == NULL)
-            return err_nomem(err);
-        listing->entry = grown;
-        listing->cap = cap;
-    }
-    struct seen_entry *seen = &listing->entry[listing->count];
-    memset(seen, 0, sizeof(*seen));
-    seen->key = strdup(entry->key);
-    if (seen->key == NULL)
-        return err_nomem(err);
-    seen->size = entry->size;
-    seen->mtime_ns = entry->last_modified_ns;
-    seen->is_prefix = entry->is_prefix;
-    if (entry->etag != NULL)
-        text_set(seen->etag, entry->etag);
-    listing->count++;
-    return 0;
-}
+struct id_list {
+    int64_t *id;
+    size_t count, cap;
+};
 
 struct dir_call {
     struct volume_service *service;
@@ -63,14 +40,84 @@ struct dir_call {
     char prefix[LIMIT_KEY + 2];
     uint64_t sequence;
     uint64_t gone; /* gone_keys_now() when the listing began */
-    struct listing listing;
-    size_t from, to; /* the part merged in one transaction */
-    struct drop_list drop;
-    /* keys that were there and were not listed */
-    struct listing missing;
+    struct seen_entry *batch;
+    size_t count;
+    char from[LIMIT_KEY + 1];  /* all keys up to here were judged */
+    bool complete;             /* the listing has ended: every key behind `from` can be judged */
+    struct key_list missing;   /* keys that were there and were not listed, or need a HEAD */
+    struct id_list folders;    /* sub-folders that the listing showed, sorted at its end */
+    struct unreachable hidden; /* keys that cannot be shown */
     char after[LIMIT_KEY + 1];
     unsigned seen;
+    struct drop_list drop;
 };
+
+static void
+batch_clear(struct dir_call *call)
+{
+    for (size_t i = 0; i < call->count; i++)
+        free(call->batch[i].key);
+    call->count = 0;
+}
+
+static void
+keys_clear(struct key_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->key[i]);
+    list->count = 0;
+}
+
+static int
+keys_add(struct key_list *list, const char *key, struct err *err)
+{
+    if (list->count == list->cap) {
+        size_t cap = list->cap == 0 ? 64 : list->cap * 2;
+        char **grown = reallocarray(list->key, cap, sizeof(*grown));
+        if (grown == NULL)
+            return err_nomem(err);
+        list->key = grown;
+        list->cap = cap;
+    }
+    list->key[list->count] = strdup(key);
+    if (list->key[list->count] == NULL)
+        return err_nomem(err);
+    list->count++;
+    return 0;
+}
+
+static int
+ids_add(struct id_list *list, int64_t id, struct err *err)
+{
+    if (list->count == list->cap) {
+        size_t cap = list->cap == 0 ? 64 : list->cap * 2;
+        int64_t *grown = reallocarray(list->id, cap, sizeof(*grown));
+        if (grown == NULL)
+            return err_nomem(err);
+        list->id = grown;
+        list->cap = cap;
+    }
+    list->id[list->count++] = id;
+    return 0;
+}
+
+static int
+compare_ids(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* What has no place in the tree is counted, and one of them named: status and doctor tell (INV-12). */
+static void
+hide_key(struct dir_call *call, const char *key, const char *why)
+{
+    log_debug(volume, "a key cannot be shown: %s key=%s", why, key);
+    if (call->hidden.count++ > 0)
+        return;
+    text_set(call->hidden.key, key);
+    text_set(call->hidden.why, why);
+}
 
 static int
 dir_tx(struct index_tx *tx, void *arg, struct err *err)
@@ -105,6 +152,24 @@ is_ours_leaving(struct index_tx *tx, struct dir_call *call, const char *prefix, 
     return *out ? 0 : index_key_range(tx, prefix, "", 1, see_key, out, err);
 }
 
+static int
+make_listed_folder(struct index_tx *tx, struct dir_call *call, const struct volume_name *at,
+                   struct index_node *node, struct err *err)
+{
+    struct volume_ctx nobody = { .actor = "bucket" };
+    if (node_make(tx, &nobody, at, &(struct node_kind){ INDEX_DIR, S_IFDIR | 0755 }, node, err) !=
+        0)
+        return -1;
+    node->uid = call->node.uid;
+    node->gid = call->node.gid;
+    node->listed_ns = 0;
+    node->mtime_ns = node->ctime_ns = call->node.mtime_ns;
+    /* Whether it has a marker with a mode and times of its own, a HEAD tells when somebody asks. */
+    node->flags |= INDEX_NODE_META_UNKNOWN;
+    event_emit(call->service, VOLUME_EVENT_CREATED, node, 0);
+    return index_node_update(tx, node, err);
+}
+
 /* A common prefix: a folder that exists because something lies below it. */
 static int
 merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
@@ -114,19 +179,17 @@ merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry
     size_t len = strlen(name);
     struct index_node node;
     struct err local = ERR_INIT;
-    struct volume_ctx nobody = { .actor = "bucket" };
     struct volume_name at = { .parent = call->dir, .name = name, .len = len > 0 ? len - 1 : 0 };
     if (call->prefix[0] == '\0' && strcmp(entry->key, ".holdfast/") == 0)
         return 0;
     if (path_check_name(at.name, at.len, &local) != 0) {
-        log_warn(volume, "keys below '%s' cannot be names on Linux: %s", entry->key, local.msg);
+        hide_key(call, entry->key, "no name on Linux");
         return 0;
     }
     if (index_node_child(tx, call->dir, at.name, at.len, &node, &local) == 0) {
         if (node.kind != INDEX_DIR)
-            log_warn(volume, "keys below '%s' have no place: '%s' is a file", entry->key,
-                     node.name);
-        return 0;
+            hide_key(call, entry->key, "a file has this name");
+        return ids_add(&call->folders, node.id, err);
     }
     if (local.code != ERR_NOT_FOUND) {
         *err = local;
@@ -137,26 +200,59 @@ merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry
         return -1;
     if (leaving)
         return 0;
-    if (node_make(tx, &nobody, &at, &(struct node_kind){ INDEX_DIR, S_IFDIR | 0755 }, &node, err) !=
-        0)
+    if (make_listed_folder(tx, call, &at, &node, err) != 0)
         return -1;
-    node.uid = call->node.uid;
-    node.gid = call->node.gid;
-    node.listed_ns = 0;
-    node.mtime_ns = node.ctime_ns = call->node.mtime_ns;
-    event_emit(call->service, VOLUME_EVENT_CREATED, &node, 0);
-    return index_node_update(tx, &node, err);
+    return ids_add(&call->folders, node.id, err);
+}
+
+/* An object that has no row yet, or another ETag than its row. */
+static int
+merge_new_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
+                 struct err *err)
+{
+    scope_free struct key_view *kv = malloc(sizeof(*kv));
+    struct observed seen = { .present = true, .size = entry->size };
+    struct object_attrs attrs = { .mtime_ns = entry->mtime_ns };
+    struct sync_effect effect = { .bits = 0 };
+    if (kv == NULL)
+        return err_nomem(err);
+    text_set(seen.etag, entry->etag);
+    if (view_build(call->service, tx, call->node.volume, entry->key, kv, err) != 0)
+        return -1;
+    /* Something of ours is there or wanted: a HEAD tells more than a listing, the engine does it. */
+    if ((kv->view.want.present || kv->view.have.present) && kv->view.attempt.op == SYNC_OP_NONE)
+        return keys_add(&call->missing, entry->key, err);
+    sync_observe(&kv->view, &seen, &effect);
+    if (effect.bits == 0)
+        return 0;
+    return view_apply(&(struct view_change){ .service = call->service,
+                                             .tx = tx,
+                                             .key = entry->key,
+                                             .kv = kv,
+                                             .effect = &effect,
+                                             .attrs = &attrs,
+                                             .drop = &call->drop },
+                      err);
 }
 
 static int
 merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
              struct err *err)
 {
+    const char *name = entry->key + strlen(call->prefix);
     struct index_key row;
     struct err missing = ERR_INIT;
+    if (name[0] != '\0' && path_check_name(name, strlen(name), &missing) != 0) {
+        hide_key(call, entry->key, "no name on Linux");
+        return 0;
+    }
+    missing = (struct err)ERR_INIT;
     if (index_key_get(tx, entry->key, &row, &missing) == 0) {
-        if (strcmp(row.etag, entry->etag) == 0)
+        if (strcmp(row.etag, entry->etag) == 0) {
+            if (row.owner == 0 && !row.discard)
+                hide_key(call, entry->key, "a folder has this name");
             return 0;
+        }
         if (row.sequence > call->sequence)
             return 0; /* changed here since the listing began */
     } else if (missing.code != ERR_NOT_FOUND) {
@@ -165,41 +261,15 @@ merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry
     } else if (gone_keys_since(&call->service->gone, call->gone, entry->key, false)) {
         return 0;
     }
-    struct key_view *kv = malloc(sizeof(*kv));
-    if (kv == NULL)
-        return err_nomem(err);
-    struct observed seen = { .present = true, .size = entry->size };
-    text_set(seen.etag, entry->etag);
-    struct object_attrs attrs = { .mtime_ns = entry->mtime_ns };
-    struct sync_effect effect = { .bits = 0 };
-    int rc = view_build(call->service, tx, call->node.volume, entry->key, kv, err);
-    if (rc == 0 && (kv->view.want.present || kv->view.have.present) &&
-        kv->view.attempt.op == SYNC_OP_NONE) {
-        /* Something of ours is there or wanted: a HEAD tells more than a listing, the engine does it. */
-        free(kv);
-        return listing_add(&call->missing, &(struct store_list_entry){ .key = entry->key }, err);
-    }
-    if (rc == 0)
-        sync_observe(&kv->view, &seen, &effect);
-    if (rc == 0 && effect.bits != 0)
-        rc = view_apply(&(struct view_change){ .service = call->service,
-                                               .tx = tx,
-                                               .key = entry->key,
-                                               .kv = kv,
-                                               .effect = &effect,
-                                               .attrs = &attrs,
-                                               .drop = &call->drop },
-                        err);
-    free(kv);
-    return rc;
+    return merge_new_object(tx, call, entry, err);
 }
 
 static int
 merge_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct dir_call *call = arg;
-    for (size_t i = call->from; i < call->to; i++) {
-        const struct seen_entry *entry = &call->listing.entry[i];
+    for (size_t i = 0; i < call->count; i++) {
+        const struct seen_entry *entry = &call->batch[i];
         int rc = entry->is_prefix ? merge_prefix(tx, call, entry, err)
                                   : merge_object(tx, call, entry, err);
         if (rc != 0)
@@ -209,12 +279,12 @@ merge_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static bool
-was_listed(const struct listing *listing, const char *key)
+in_batch(const struct dir_call *call, const char *key)
 {
-    size_t low = 0, high = listing->count;
+    size_t low = 0, high = call->count;
     while (low < high) {
         size_t mid = (low + high) / 2;
-        int order = strcmp(listing->entry[mid].key, key);
+        int order = strcmp(call->batch[mid].key, key);
         if (order == 0)
             return true;
         if (order < 0)
@@ -225,48 +295,122 @@ was_listed(const struct listing *listing, const char *key)
     return false;
 }
 
+/* Below a sub-folder: on behind all of it. Never back, so that keys with bytes above any text end too. */
+static void
+skip_subfolder(struct dir_call *call, const char *key, size_t len)
+{
+    char behind[LIMIT_KEY + 1];
+    if (len + 1 >= sizeof(behind))
+        return;
+    memcpy(behind, key, len);
+    behind[len] = '\xff';
+    behind[len + 1] = '\0';
+    if (strcmp(behind, call->after) > 0)
+        text_set(call->after, behind);
+}
+
+/* 1: behind what this batch can tell. */
 static int
 find_missing(void *arg, const struct index_key *row, struct err *err)
 {
     struct dir_call *call = arg;
-    const char *rest = row->key + strlen(call->prefix);
-    const char *slash = strchr(rest, '/');
+    const char *slash = strchr(row->key + strlen(call->prefix), '/');
+    if (!call->complete && strcmp(row->key, call->batch[call->count - 1].key) > 0)
+        return 1;
     call->seen++;
     text_set(call->after, row->key);
     if (slash != NULL) {
-        /* Below a sub-folder: jump behind all of it. */
-        size_t len = (size_t)(slash - row->key) + 1;
-        if (len + 1 < sizeof(call->after)) {
-            memcpy(call->after, row->key, len);
-            call->after[len] = '\xff';
-            call->after[len + 1] = '\0';
-        }
-        return 0;
+        skip_subfolder(call, row->key, (size_t)(slash - row->key) + 1);
+        return 1;
     }
-    if (row->sequence > call->sequence || was_listed(&call->listing, row->key))
+    if (row->sequence > call->sequence || in_batch(call, row->key))
         return 0;
-    return listing_add(&call->missing, &(struct store_list_entry){ .key = row->key }, err);
+    return keys_add(&call->missing, row->key, err);
 }
 
 static int
 missing_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct dir_call *call = arg;
-    call->after[0] = '\0';
+    call->seen = 0;
+    return index_key_range(tx, call->prefix, call->after, 256, find_missing, call, err);
+}
+
+/* Keys that the index knows between the batch before and the end of this one. Read in short transactions. */
+static int
+judge_missing(struct dir_call *call, struct err *err)
+{
+    text_set(call->after, call->from);
     do {
-        call->seen = 0;
-        if (index_key_range(tx, call->prefix, call->after, 64, find_missing, call, err) != 0)
+        if (index_read(call->service->index, missing_tx, call, err) != 0)
             return -1;
     } while (call->seen > 0);
+    if (call->count > 0)
+        text_set(call->from, call->batch[call->count - 1].key);
+    return 0;
+}
+
+/* "Absent" is confirmed by a HEAD, each. */
+static int
+ask_missing(struct dir_call *call, struct err *err)
+{
+    int rc = heads_observe(call->service, call->node.volume, (const char *const *)call->missing.key,
+                           call->missing.count, err);
+    keys_clear(&call->missing);
+    return rc;
+}
+
+static int
+merge_batch(struct dir_call *call, struct err *err)
+{
+    struct volume_service *service = call->service;
+    if (call->count > 0) {
+        if (index_write(service->index, INDEX_NORMAL, merge_tx, call, err) != 0)
+            return -1;
+        drop_run(service, &call->drop);
+        call->drop = (struct drop_list){ 0 };
+    }
+    if (judge_missing(call, err) != 0)
+        return -1;
+    batch_clear(call);
+    if (call->missing.count >= MISSING_BATCH || (call->complete && call->missing.count > 0))
+        return ask_missing(call, err);
+    return 0;
+}
+
+static int
+listing_add(void *arg, const struct store_list_entry *entry, struct err *err)
+{
+    struct dir_call *call = arg;
+    struct seen_entry *seen = &call->batch[call->count];
+    if (atomic_load(&call->service->stopping))
+        return err_set(err, ERR_STORE_AWAY, "the gateway is stopping");
+    memset(seen, 0, sizeof(*seen));
+    seen->key = strdup(entry->key);
+    if (seen->key == NULL)
+        return err_nomem(err);
+    seen->size = entry->size;
+    seen->mtime_ns = entry->last_modified_ns;
+    seen->is_prefix = entry->is_prefix;
+    if (entry->etag != NULL)
+        text_set(seen->etag, entry->etag);
+    if (++call->count < MERGE_BATCH)
+        return 0;
+    if (merge_batch(call, err) != 0)
+        return -1;
+    lister_progress(call->service, call->dir);
     return 0;
 }
 
 #define BARE_MAX 64u
+#define BARE_STEP 512u
 struct bare_folders {
     struct index_tx *tx;
     struct dir_call *call;
     int64_t node[BARE_MAX];
     size_t count;
+    int64_t after; /* children up to here were looked at */
+    unsigned seen;
 };
 
 static int
@@ -286,10 +430,12 @@ static int
 find_bare(void *arg, const struct index_node *row, struct err *err)
 {
     struct bare_folders *bare = arg;
-    char key[LIMIT_KEY + LIMIT_NAME + 8];
+    const struct id_list *shown = &bare->call->folders;
     bool found;
-    (void)snprintf(key, sizeof(key), "%s%s/", bare->call->prefix, row->name);
-    if (bare->count == BARE_MAX || row->kind != INDEX_DIR || was_listed(&bare->call->listing, key))
+    bare->after = row->id;
+    bare->seen++;
+    if (bare->count == BARE_MAX || row->kind != INDEX_DIR ||
+        bsearch(&row->id, shown->id, shown->count, sizeof(*shown->id), compare_ids) != NULL)
         return 0;
     if (is_bare(bare->tx, row, &found, err) != 0)
         return -1;
@@ -303,7 +449,8 @@ find_bare_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct bare_folders *bare = arg;
     bare->tx = tx;
-    return index_node_children(tx, bare->call->dir, 0, UINT_MAX, find_bare, bare, err);
+    bare->seen = 0;
+    return index_node_children(tx, bare->call->dir, bare->after, BARE_STEP, find_bare, bare, err);
 }
 
 /* A folder of others is there as long as something lies below it. */
@@ -334,8 +481,12 @@ end_bare_folders(struct dir_call *call, struct err *err)
 {
     struct bare_folders bare = { .call = call };
     struct index *index = call->service->index;
-    if (index_read(index, find_bare_tx, &bare, err) != 0)
-        return -1;
+    if (call->folders.count > 0)
+        qsort(call->folders.id, call->folders.count, sizeof(*call->folders.id), compare_ids);
+    do {
+        if (index_read(index, find_bare_tx, &bare, err) != 0)
+            return -1;
+    } while (bare.seen == BARE_STEP && bare.count < BARE_MAX);
     return bare.count == 0 ? 0 : index_write(index, INDEX_NORMAL, end_bare_tx, &bare, err);
 }
 
@@ -350,146 +501,44 @@ listed_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_node_update(tx, &node, err);
 }
 
-#define MERGE_BATCH 512u
-
 static int
-merge_all(struct dir_call *call, struct err *err)
+finish(struct dir_call *call, struct err *err)
 {
     struct volume_service *service = call->service;
-    int rc = 0;
-    for (call->from = 0; rc == 0 && call->from < call->listing.count; call->from = call->to) {
-        call->to = call->from + MERGE_BATCH < call->listing.count ? call->from + MERGE_BATCH
-                                                                  : call->listing.count;
-        rc = index_write(service->index, INDEX_NORMAL, merge_tx, call, err);
-        if (rc == 0)
-            drop_run(service, &call->drop);
-    }
-    if (rc == 0)
-        rc = index_read(service->index, missing_tx, call, err);
-    /* "Absent" is confirmed by a HEAD, each. */
-    for (size_t i = 0; rc == 0 && i < call->missing.count; i++)
-        rc = bucket_observe_key(service, call->node.volume, call->missing.entry[i].key, err);
-    if (rc == 0)
-        rc = end_bare_folders(call, err);
-    if (rc == 0)
-        rc = index_write(service->index, INDEX_NORMAL, listed_tx, call, err);
-    if (rc == 0)
-        drop_run(service, &call->drop);
-    free(call->drop.number);
-    return rc;
+    call->complete = true;
+    if (merge_batch(call, err) != 0 || end_bare_folders(call, err) != 0 ||
+        index_write(service->index, INDEX_NORMAL, listed_tx, call, err) != 0)
+        return -1;
+    drop_run(service, &call->drop);
+    call->drop = (struct drop_list){ 0 };
+    lister_hidden(service, call->dir, &call->hidden);
+    return 0;
 }
 
 int
-bucket_list_dir(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
-                struct err *err)
+listing_run(struct volume_service *service, int64_t dir, struct err *err)
 {
-    struct dir_call call = { .service = service, .dir = dir };
-    if (index_read(service->index, dir_tx, &call, err) != 0)
+    scope_free struct dir_call *call = calloc(1, sizeof(*call));
+    scope_free struct seen_entry *batch = calloc(MERGE_BATCH, sizeof(*batch));
+    if (call == NULL || batch == NULL)
+        return err_nomem(err);
+    *call = (struct dir_call){ .service = service, .dir = dir, .batch = batch };
+    if (index_read(service->index, dir_tx, call, err) != 0)
         return -1;
-    struct store_list list = { .prefix = call.prefix,
-                               .delimiter = '/',
-                               .fn = listing_add,
-                               .arg = &call.listing,
-                               .deadline_ns = service_deadline(ctx) };
+    /* No deadline for the whole: each page has one of its own, and who waits counts from the last progress. */
+    struct store_list list = {
+        .prefix = call->prefix, .delimiter = '/', .fn = listing_add, .arg = call
+    };
     int rc = store_list(service->store, &list, err);
     service_store_seen(service, rc == 0 ? NULL : err);
     if (rc != 0)
-        (void)err_wrap(err, "cannot list '%s'", call.prefix);
+        (void)err_wrap(err, "cannot list '%s'", call->prefix);
     if (rc == 0)
-        rc = merge_all(&call, err);
-    listing_release(&call.listing);
-    listing_release(&call.missing);
+        rc = finish(call, err);
+    batch_clear(call);
+    keys_clear(&call->missing);
+    free(call->missing.key);
+    free(call->folders.id);
+    free(call->drop.number);
     return rc;
-}
-
-/* ---- refreshing in the background ---- */
-
-#define REFRESH_MAX 256u
-
-struct lister {
-    pthread_mutex_t lock;
-    int64_t dir[REFRESH_MAX]; /* queued or running */
-    size_t count;
-    struct pool *pool;
-};
-
-struct refresh_job {
-    struct volume_service *service;
-    int64_t dir;
-};
-
-static void
-refresh_done(struct lister *lister, int64_t dir)
-{
-    scope_unlock pthread_mutex_t *held = scope_lock(&lister->lock);
-    for (size_t i = 0; i < lister->count; i++)
-        if (lister->dir[i] == dir) {
-            lister->dir[i] = lister->dir[--lister->count];
-            return;
-        }
-}
-
-static void
-refresh_run(void *arg)
-{
-    struct refresh_job *job = arg;
-    struct volume_ctx ctx = { .actor = "bucket" };
-    struct err err = ERR_INIT;
-    if (!atomic_load(&job->service->stopping) &&
-        bucket_list_dir(job->service, &ctx, job->dir, &err) != 0 && err.code != ERR_NOT_FOUND)
-        log_debug(volume, "cannot refresh folder %lld: %s", (long long)job->dir, err.msg);
-    refresh_done(job->service->lister, job->dir);
-    free(job);
-}
-
-void
-bucket_refresh_dir(struct volume_service *service, int64_t dir)
-{
-    struct lister *lister = service->lister;
-    struct refresh_job *job = NULL;
-    struct err ignored = ERR_INIT;
-    if (lister == NULL || lister->pool == NULL)
-        return;
-    pthread_mutex_lock(&lister->lock);
-    bool known = lister->count == REFRESH_MAX;
-    for (size_t i = 0; i < lister->count; i++)
-        known |= lister->dir[i] == dir;
-    if (!known && (job = calloc(1, sizeof(*job))) != NULL)
-        lister->dir[lister->count++] = dir;
-    pthread_mutex_unlock(&lister->lock);
-    if (job == NULL)
-        return;
-    job->service = service;
-    job->dir = dir;
-    if (pool_submit(lister->pool, refresh_run, NULL, job, &ignored) != 0) {
-        refresh_done(lister, dir);
-        free(job);
-    }
-}
-
-int
-lister_open(struct volume_service *service, struct err *err)
-{
-    struct lister *lister = calloc(1, sizeof(*lister));
-    if (lister == NULL)
-        return err_nomem(err);
-    pthread_mutex_init(&lister->lock, NULL);
-    service->lister = lister;
-    lister->pool = pool_new("hf-list", 2, REFRESH_MAX, err);
-    return lister->pool == NULL ? -1 : 0;
-}
-
-void
-lister_close(struct volume_service *service)
-{
-    struct lister *lister = service->lister;
-    if (lister == NULL)
-        return;
-    if (lister->pool != NULL) {
-        pool_drain(lister->pool);
-        pool_free(lister->pool);
-    }
-    pthread_mutex_destroy(&lister->lock);
-    free(lister);
-    service->lister = NULL;
 }

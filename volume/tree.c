@@ -1,8 +1,10 @@
 #include <assert.h>
+#include <sys/stat.h>
 
+#include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/listing_impl.h"
 
 /* Reading the tree: the index answers; the store is asked where a folder was never listed or an object never looked at. */
 
@@ -39,24 +41,54 @@ read_child(struct index_tx *tx, void *arg, struct err *err)
     return attr_fill(tx, &call->node, &call->attr, err);
 }
 
+/* How long a question waits for a listing that is only older than its time to live. */
+#define FRESH_PATIENCE (1 * NS_PER_S)
+
+static int
+read_dir_row(struct volume_service *service, int64_t dir, struct node_call *call, struct err *err)
+{
+    call->id = dir;
+    if (index_read(service->index, read_node, call, err) != 0)
+        return -1;
+    return call->node.kind == INDEX_DIR ? 0 : err_set(err, ERR_NOT_DIR, "not a folder");
+}
+
+static bool
+is_stale(const struct volume_service *service, const struct index_node *dir)
+{
+    return clock_wall_ns() - dir->listed_ns > service->list_ttl_ns;
+}
+
+/* Listed, but long ago: a quick store is waited for, a slow one refreshes the folder in the background. */
+static int
+freshen(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir, struct err *err)
+{
+    pthread_mutex_lock(&service->status_lock);
+    bool away = !service->store_ok;
+    pthread_mutex_unlock(&service->status_lock);
+    if (away) {
+        bucket_refresh_dir(service, dir);
+        return 0;
+    }
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "the folder's listing is old");
+    lister_await(service, dir, FRESH_PATIENCE);
+    return 0;
+}
+
 /* A folder whose bucket side was never seen is listed before anybody may say "not there" (INV-9). */
 static int
 ensure_listed(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
               struct err *err)
 {
     struct node_call call = { .id = dir };
-    if (index_read(service->index, read_node, &call, err) != 0)
+    if (read_dir_row(service, dir, &call, err) != 0)
         return -1;
-    if (call.node.kind != INDEX_DIR)
-        return err_set(err, ERR_NOT_DIR, "not a folder");
-    if (!service_listed(service, &call.node)) {
-        if (ctx->nowait)
-            return err_set(err, ERR_AGAIN, "the folder has to be listed first");
-        return bucket_list_dir(service, ctx, dir, err);
-    }
-    if (clock_wall_ns() - call.node.listed_ns > service->list_ttl_ns)
-        bucket_refresh_dir(service, dir);
-    return 0;
+    if (service_listed(service, &call.node))
+        return is_stale(service, &call.node) ? freshen(service, ctx, dir, err) : 0;
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "the folder has to be listed first");
+    return bucket_list_dir(service, ctx, dir, err);
 }
 
 /* An object that only a listing showed: its mode, times and kind come from a HEAD. */
@@ -68,7 +100,8 @@ ensure_complete(struct volume_service *service, const struct volume_ctx *ctx,
         return 0;
     if (ctx->nowait)
         return err_set(err, ERR_AGAIN, "the object has to be looked at first");
-    if (bucket_complete_node(service, ctx, call->node.id, err) != 0)
+    heads_ahead(service, call->node.parent, call->node.id);
+    if (heads_complete(service, ctx, call->node.id, err) != 0)
         return -1;
     call->id = call->node.id;
     return index_read(service->index, read_node, call, err);
@@ -86,24 +119,49 @@ volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int
     return attr_live(service, ctx, out, err);
 }
 
+/* A name in a folder that is listed for the first time: found as soon as the listing has come so far. */
+static int
+find_while_listing(struct volume_service *service, const struct volume_ctx *ctx,
+                   struct node_call *call, struct err *err)
+{
+    uint64_t seen = 0;
+    bool done = false;
+    while (!done) {
+        struct err local = ERR_INIT;
+        if (lister_step(service, ctx, call->id, &seen, &done, err) != 0)
+            return -1;
+        if (index_read(service->index, read_child, call, &local) == 0)
+            return 0;
+        if (done || local.code != ERR_NOT_FOUND) {
+            *err = local;
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static int
 find_child(struct volume_service *service, const struct volume_ctx *ctx, struct node_call *call,
            struct err *err)
 {
     struct err local = ERR_INIT;
-    if (index_read(service->index, read_child, call, &local) != 0) {
-        if (local.code != ERR_NOT_FOUND) {
-            *err = local;
-            return -1;
-        }
-        if (ensure_listed(service, ctx, call->id, err) != 0)
-            return -1;
-        return index_read(service->index, read_child, call, err);
+    struct node_call dir;
+    if (index_read(service->index, read_child, call, &local) == 0) {
+        if (service_listed(service, &call->dir) && is_stale(service, &call->dir))
+            bucket_refresh_dir(service, call->id);
+        return 0;
     }
-    if (service_listed(service, &call->dir) &&
-        clock_wall_ns() - call->dir.listed_ns > service->list_ttl_ns)
-        bucket_refresh_dir(service, call->id);
-    return 0;
+    if (local.code != ERR_NOT_FOUND) {
+        *err = local;
+        return -1;
+    }
+    if (read_dir_row(service, call->id, &dir, err) != 0)
+        return -1;
+    if (!service_listed(service, &dir.node) && !ctx->nowait)
+        return find_while_listing(service, ctx, call, err);
+    if (ensure_listed(service, ctx, call->id, err) != 0)
+        return -1;
+    return index_read(service->index, read_child, call, err);
 }
 
 int
@@ -211,6 +269,7 @@ struct list_call {
     struct index_tx *tx;
     int64_t dir, after;
     unsigned limit;
+    bool names;
     struct list_row *row;
     size_t count;
 };
@@ -223,6 +282,8 @@ list_one(void *arg, const struct index_node *node, struct err *err)
     if (attr_fill(call->tx, node, &row->attr, err) != 0)
         return -1;
     row->incomplete = (node->flags & INDEX_NODE_META_UNKNOWN) != 0;
+    if (row->incomplete && call->names && node->kind != INDEX_DIR)
+        row->attr.mode &= ~(uint32_t)S_IFMT; /* perhaps a link: whoever must know asks */
     row->name_len = (node->flags & INDEX_NODE_NAME_HIDDEN) != 0 ? 0 : node->name_len;
     memcpy(row->name, node->name, (size_t)node->name_len + 1);
     call->count++;
@@ -259,11 +320,34 @@ complete_row(struct volume_service *service, const struct volume_ctx *ctx, struc
 
 #define LIST_BATCH 256u
 
+/* What a batch still has to be asked for, all at once. A store that is away leaves them as they are. */
+static int
+complete_rows(struct volume_service *service, const struct volume_ctx *ctx,
+              const struct list_call *call, struct err *err)
+{
+    int64_t unknown[LIST_BATCH];
+    size_t count = 0;
+    struct err ignored = ERR_INIT;
+    for (size_t i = 0; i < call->count; i++)
+        if (call->row[i].incomplete)
+            unknown[count++] = call->row[i].attr.node;
+    if (count == 0)
+        return 0;
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "objects have to be looked at first");
+    heads_ahead(service, call->dir, unknown[count - 1]);
+    if (count > 1 && heads_complete_many(service, unknown, count, &ignored) != 0)
+        log_debug(volume, "not every object of a folder can be looked at: %s", ignored.msg);
+    return 0;
+}
+
 struct giving {
+    const struct volume_page *page;
     int64_t after;
     unsigned given;
     volume_entry_fn *fn;
     void *arg;
+    struct list_row *rows;
 };
 
 /* 1: the caller's function has had enough. */
@@ -271,7 +355,7 @@ static int
 give_row(struct volume_service *service, const struct volume_ctx *ctx, struct list_row *row,
          struct giving *giving, struct err *err)
 {
-    if (complete_row(service, ctx, row, err) != 0)
+    if (!giving->page->names && complete_row(service, ctx, row, err) != 0)
         return -1;
     giving->after = row->attr.node;
     if (row->name_len == 0)
@@ -286,31 +370,66 @@ give_row(struct volume_service *service, const struct volume_ctx *ctx, struct li
     return rc;
 }
 
+/* What the index has now. 1: the limit is reached, or the caller has had enough. */
+static int
+give_known(struct volume_service *service, const struct volume_ctx *ctx, struct giving *giving,
+           struct err *err)
+{
+    while (giving->given < giving->page->limit) {
+        unsigned left = giving->page->limit - giving->given;
+        struct list_call call = { .dir = giving->page->dir,
+                                  .after = giving->after,
+                                  .limit = left < LIST_BATCH ? left : LIST_BATCH,
+                                  .names = giving->page->names,
+                                  .row = giving->rows };
+        if (index_read(service->index, list_rows, &call, err) != 0 ||
+            (!call.names && complete_rows(service, ctx, &call, err) != 0))
+            return -1;
+        for (size_t i = 0; i < call.count; i++) {
+            int rc = give_row(service, ctx, &giving->rows[i], giving, err);
+            if (rc != 0)
+                return rc;
+        }
+        if (call.count < call.limit)
+            return 0;
+    }
+    return 1;
+}
+
+/* New entries have higher numbers than those before: a listing that goes on is followed by its cookie. */
+static int
+give_while_listing(struct volume_service *service, const struct volume_ctx *ctx,
+                   struct giving *giving, struct err *err)
+{
+    uint64_t seen = 0;
+    bool done = false;
+    for (;;) {
+        int rc = give_known(service, ctx, giving, err);
+        if (rc != 0 || done || (giving->page->partial && giving->given > 0))
+            return rc < 0 ? -1 : 0;
+        if (lister_step(service, ctx, giving->page->dir, &seen, &done, err) != 0)
+            return -1;
+    }
+}
+
 int
 volume_list(struct volume_service *service, const struct volume_ctx *ctx,
             const struct volume_page *page, volume_entry_fn *fn, void *arg, struct err *err)
 {
-    unsigned limit = page->limit;
-    struct giving giving = { .after = page->after, .fn = fn, .arg = arg };
-    if (ensure_listed(service, ctx, page->dir, err) != 0)
+    struct node_call dir;
+    struct giving giving = { .page = page, .after = page->after, .fn = fn, .arg = arg };
+    if (read_dir_row(service, page->dir, &dir, err) != 0)
         return -1;
+    bool listed = service_listed(service, &dir.node);
+    if (listed && page->after == 0 && ensure_listed(service, ctx, page->dir, err) != 0)
+        return -1;
+    if (!listed && ctx->nowait)
+        return err_set(err, ERR_AGAIN, "the folder has to be listed first");
     scope_free struct list_row *rows = calloc(LIST_BATCH, sizeof(*rows));
     if (rows == NULL)
         return err_nomem(err);
-    while (giving.given < limit) {
-        unsigned want = limit - giving.given < LIST_BATCH ? limit - giving.given : LIST_BATCH;
-        struct list_call call = {
-            .dir = page->dir, .after = giving.after, .limit = want, .row = rows
-        };
-        if (index_read(service->index, list_rows, &call, err) != 0)
-            return -1;
-        for (size_t i = 0; i < call.count; i++) {
-            int rc = give_row(service, ctx, &rows[i], &giving, err);
-            if (rc != 0)
-                return rc > 0 ? 0 : -1;
-        }
-        if (call.count < want)
-            break;
-    }
-    return 0;
+    giving.rows = rows;
+    if (!listed)
+        return give_while_listing(service, ctx, &giving, err);
+    return give_known(service, ctx, &giving, err) < 0 ? -1 : 0;
 }

@@ -146,6 +146,10 @@ struct volume_page {
     int64_t dir;
     int64_t after;
     unsigned limit;
+    /* Fewer than `limit` may come while the folder is still being listed; none at all means the end. */
+    bool partial;
+    /* Only names are wanted: objects that only a listing showed come without a file type in attr.mode, and need no HEAD. */
+    bool names;
 };
 int volume_list(struct volume_service *service, const struct volume_ctx *ctx,
                 const struct volume_page *page, volume_entry_fn *fn, void *arg,
