@@ -126,6 +126,8 @@ choose_region(struct client *client, const struct url *url, struct err *err)
         region = room;
     if (!region || !*region)
         region = region_of_settings(client, room, sizeof(room));
+    if (region && !is_plain(region, "-_"))
+        return err_set(err, ERR_USAGE, "region '%.40s' is no region's name", region);
     if (!client->endpoint.host) {
         scope_buf host;
         buf_init(&host, 512);
@@ -133,6 +135,8 @@ choose_region(struct client *client, const struct url *url, struct err *err)
                 0 ||
             (region && strncmp(region, "cn-", 3) == 0 && buf_append_str(&host, ".cn", err) < 0))
             return -1;
+        if (!is_plain(buf_cstr(&host), ".-_"))
+            return err_set(err, ERR_USAGE, "the store's URL names an account that cannot be");
         client->endpoint.tls = true;
         if (copy(buf_cstr(&host), &client->endpoint.host, err) < 0 ||
             copy("", &client->endpoint.path, err) < 0)
