@@ -256,7 +256,7 @@ list_page(struct worker *worker, const char *prefix, struct buf *token, struct n
         return -1;
     const char *at = buf_cstr(&worker->answer.body);
     for (const char *key = tag_text(at, "Key", &len); key; key = tag_text(key, "Key", &len))
-        if (key[len - 1] != '/' && names_add(names, key, len, err) < 0)
+        if (names_add(names, key, len, err) < 0)
             return -1;
     buf_clear(token);
     const char *next = tag_text(at, "NextContinuationToken", &len);
@@ -286,6 +286,8 @@ get_one(void *arg, struct worker *worker, size_t item, struct err *err)
     const char *key = many->names.list[item];
     const char *slash = strrchr(key, '/');
     struct request request = request_of("GET", key, "");
+    if (slash && !slash[1])
+        return 0; /* a directory marker */
     int len = snprintf(path, sizeof(path), "%s/%s", many->dir, slash ? slash + 1 : key);
     if (len < 0 || (size_t)len >= sizeof(path))
         return err_set(err, ERR_NAME_TOO_LONG, "the name '%s' is too long", key);

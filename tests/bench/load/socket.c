@@ -269,15 +269,14 @@ read_answer(struct wire *wire, const struct request *request, struct answer *ans
             struct err *err)
 {
     char value[160];
-    int status = 0;
     if (read_head(wire, err) < 0)
         return -1;
-    if (sscanf(buf_cstr(&wire->head), "HTTP/1.%*1d %3d", &status) != 1)
+    const char *head = buf_cstr(&wire->head);
+    if (strncmp(head, "HTTP/1.", 7) != 0 || wire->head.len < 12)
         return err_set(err, ERR_STORE_BAD_ANSWER, "this is no HTTP answer");
-    answer->status = status;
+    answer->status = (int)strtol(head + 9, NULL, 10);
     answer->got = 0;
     answer->length = 0;
-    const char *head = buf_cstr(&wire->head);
     if (header(head, "content-length", value, sizeof(value)) && !parse_u64(value, &answer->length))
         return err_set(err, ERR_STORE_BAD_ANSWER, "the length '%s' is no number", value);
     if (!header(head, "etag", answer->etag, sizeof(answer->etag)))

@@ -1,0 +1,101 @@
+"""The same jobs through other mounts of buckets: rclone mount, s3fs."""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+
+import machine
+from holdfast import free_port
+
+
+class Mount:
+    """path, pids, flush(): comes back when the bucket has everything, with the moment of it."""
+
+    def __init__(self, path, process, flush):
+        self.path = path
+        self.pids = machine.tree(process.pid)
+        self.flush = flush
+
+
+class Other:
+    """Each `mounted(prefix)` starts with an empty cache on the same disk."""
+
+    name = ""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.place = os.path.join(rig.work, self.name)
+
+    def command(self, prefix, mount, cache): # (arguments, environment)
+        raise NotImplementedError
+
+    def flush(self):
+        return time.monotonic()
+
+    @contextlib.contextmanager
+    def mounted(self, prefix):
+        shutil.rmtree(self.place, ignore_errors=True)
+        mount, cache = os.path.join(self.place, "mnt"), os.path.join(self.place, "cache")
+        os.makedirs(mount)
+        os.makedirs(cache)
+        command, env = self.command(prefix.rstrip("/"), mount, cache)
+        with open(os.path.join(self.place, "log"), "wb") as log:
+            # rclone 1.60 ends when AWS_CA_BUNDLE is set.
+            clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "RCLONE_"))}
+            process = subprocess.Popen(command, env=dict(clean, **env), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + 30
+            while not os.path.ismount(mount):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"bench: {self.name} does not mount: " + machine.read(os.path.join(self.place, "log"))[-400:])
+                time.sleep(0.05)
+            yield Mount(mount, process, self.flush)
+        finally:
+            subprocess.run(["fusermount3", "-u", mount], check=False, timeout=60, stderr=subprocess.DEVNULL)
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+            if not os.path.ismount(mount):
+                shutil.rmtree(self.place, ignore_errors=True)
+
+
+class Rclone(Other):
+    name = "rclone"
+
+    def command(self, prefix, mount, cache):
+        server, jobs = self.rig.server, str(self.rig.options.concurrency)
+        self.port = free_port()
+        env = dict(server.env, RCLONE_CONFIG_BENCH_TYPE="s3", RCLONE_CONFIG_BENCH_PROVIDER="Ceph", RCLONE_CONFIG_BENCH_ENV_AUTH="true",
+                   RCLONE_CONFIG_BENCH_ENDPOINT=server.endpoint, RCLONE_CONFIG_BENCH_REGION=server.region, RCLONE_CONFIG="/dev/null",
+                   no_proxy="*")
+        return ["rclone", "mount", f"bench:{server.bucket}/{prefix}", mount, "--vfs-cache-mode", "full", "--cache-dir", cache,
+                "--vfs-write-back", "0s", "--transfers", jobs, "--s3-upload-concurrency", jobs, "--rc",
+                "--rc-addr", f"127.0.0.1:{self.port}", "--rc-no-auth"], env
+
+    def flush(self):
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while True:
+            request = urllib.request.Request(f"http://127.0.0.1:{self.port}/vfs/stats", data=b"", method="POST")
+            with opener.open(request, timeout=10) as answer:
+                cache = json.load(answer)["diskCache"]
+            if not cache["uploadsInProgress"] and not cache["uploadsQueued"]:
+                return time.monotonic()
+            time.sleep(0.02)
+
+
+class S3fs(Other):
+    name = "s3fs"
+
+    def command(self, prefix, mount, cache):
+        server = self.rig.server
+        env = dict(server.env, AWSACCESSKEYID=server.env["AWS_ACCESS_KEY_ID"],
+                   AWSSECRETACCESSKEY=server.env["AWS_SECRET_ACCESS_KEY"])
+        return ["s3fs", f"{server.bucket}:/{prefix}", mount, "-f", "-o", f"url={server.endpoint}", "-o", "use_path_request_style",
+                "-o", f"endpoint={server.region}", "-o", f"use_cache={cache}",
+                "-o", f"parallel_count={self.rig.options.concurrency}"], env
+
+
+KNOWN = {"rclone": Rclone, "s3fs": S3fs}
