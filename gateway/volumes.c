@@ -13,13 +13,14 @@ gateway_volumes_json(const struct volume_info *info)
     char created[TIME_RFC3339_SIZE];
     time_rfc3339(info->created_ns, created, sizeof(created));
     return json_pack(
-        "{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "id", info->name,
-        "name", info->name, "prefix", info->prefix, "read_only", (int)info->read_only, "sync",
-        info->sync_close ? "close" : "background", "quota", (json_int_t)info->quota, "history_days",
-        (json_int_t)(info->history_ns / DAY_NS), "created", created, "files",
+        "{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "id",
+        info->name, "name", info->name, "prefix", info->prefix, "read_only", (int)info->read_only,
+        "sync", info->sync_close ? "close" : "background", "quota", (json_int_t)info->quota,
+        "history_days", (json_int_t)(info->history_ns / DAY_NS), "created", created, "files",
         (json_int_t)info->files, "bytes", (json_int_t)info->bytes, "unsynced_files",
         (json_int_t)info->unsynced_files, "unsynced_bytes", (json_int_t)info->unsynced_bytes,
-        "pending_keys", (json_int_t)info->pending_keys, "conflicts", (json_int_t)info->conflicts);
+        "pending_keys", (json_int_t)info->pending_keys, "conflicts", (json_int_t)info->conflicts,
+        "storage_class", info->storage_class, "encryption", info->encryption);
 }
 
 static int
@@ -68,8 +69,9 @@ known_fields(const json_t *body, const char *const *known, struct err *err)
 static int
 read_settings(const json_t *body, struct volume_settings *settings, struct err *err)
 {
-    static const char *const known[] = { "name",  "prefix",       "read_only", "sync",
-                                         "quota", "history_days", NULL };
+    static const char *const known[] = { "name",          "prefix",     "read_only",
+                                         "sync",          "quota",      "history_days",
+                                         "storage_class", "encryption", NULL };
     const char *sync = settings->sync_close ? "close" : "background";
     int64_t quota = (int64_t)settings->quota;
     int64_t days = settings->history_ns / DAY_NS;
@@ -78,7 +80,9 @@ read_settings(const json_t *body, struct volume_settings *settings, struct err *
         json_opt_bool(body, "read_only", &settings->read_only, err) < 0 ||
         json_opt_str(body, "sync", &sync, err) < 0 ||
         json_opt_int(body, "quota", &quota, err) < 0 ||
-        json_opt_int(body, "history_days", &days, err) < 0)
+        json_opt_int(body, "history_days", &days, err) < 0 ||
+        json_opt_str(body, "storage_class", &settings->storage_class, err) < 0 ||
+        json_opt_str(body, "encryption", &settings->encryption, err) < 0)
         return -1;
     if (strcmp(sync, "close") != 0 && strcmp(sync, "background") != 0)
         return err_set(err, ERR_INVAL, "sync must be 'background' or 'close'");

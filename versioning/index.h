@@ -65,7 +65,9 @@ struct index_volume {
     uint64_t quota;     /* bytes, 0: none */
     int64_t history_ns; /* how long replaced versions are kept */
     int64_t created_ns;
-    int64_t root; /* node id of its root folder */
+    int64_t root;           /* node id of its root folder */
+    char storage_class[64]; /* of its objects, "": the bucket's own */
+    char encryption[320];   /* "AES256", "aws:kms", "aws:kms:KEY", "": the bucket's own */
 };
 typedef int index_volume_fn(void *arg, const struct index_volume *row, struct err *err);
 int index_volume_get(struct index_tx *tx, int64_t id, struct index_volume *out,

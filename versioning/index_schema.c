@@ -20,6 +20,7 @@ static const char schema_1[] =
     "CREATE TABLE volumes (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, prefix BLOB NOT NULL,"
     "  read_only INTEGER NOT NULL, sync_close INTEGER NOT NULL, quota INTEGER NOT NULL,"
     "  history_ns INTEGER NOT NULL, created_ns INTEGER NOT NULL, root INTEGER NOT NULL,"
+    "  storage_class TEXT NOT NULL, encryption TEXT NOT NULL,"
     "  crc INTEGER NOT NULL) STRICT;"
     "CREATE TABLE nodes (id INTEGER PRIMARY KEY, volume INTEGER NOT NULL, parent INTEGER NOT NULL,"
     "  name BLOB NOT NULL, kind INTEGER NOT NULL, flags INTEGER NOT NULL, mode INTEGER NOT NULL,"

@@ -5,7 +5,8 @@ static const struct index_column columns[] = {
     INDEX_COLUMN(index_volume, BYTES, prefix),    INDEX_COLUMN(index_volume, BOOL, read_only),
     INDEX_COLUMN(index_volume, BOOL, sync_close), INDEX_COLUMN(index_volume, UINT, quota),
     INDEX_COLUMN(index_volume, INT, history_ns),  INDEX_COLUMN(index_volume, INT, created_ns),
-    INDEX_COLUMN(index_volume, INT, root),
+    INDEX_COLUMN(index_volume, INT, root),        INDEX_COLUMN(index_volume, TEXT, storage_class),
+    INDEX_COLUMN(index_volume, TEXT, encryption),
 };
 const struct index_table index_table_volumes = INDEX_TABLE(index_volume, "volumes", columns);
 

@@ -17,10 +17,11 @@ static int
 settings_print(const struct index_volume *volume, struct buf *out, struct err *err)
 {
     scope_json *doc =
-        json_pack("{s:i, s:s, s:s, s:b, s:b, s:I, s:I}", "format", 1, "name", volume->name,
-                  "prefix", volume->prefix, "read_only", (int)volume->read_only, "sync_close",
-                  (int)volume->sync_close, "quota", (json_int_t)volume->quota, "history_seconds",
-                  (json_int_t)(volume->history_ns / NS_PER_S));
+        json_pack("{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:s, s:s}", "format", 1, "name",
+                  volume->name, "prefix", volume->prefix, "read_only", (int)volume->read_only,
+                  "sync_close", (int)volume->sync_close, "quota", (json_int_t)volume->quota,
+                  "history_seconds", (json_int_t)(volume->history_ns / NS_PER_S), "storage_class",
+                  volume->storage_class, "encryption", volume->encryption);
     if (doc == NULL)
         return err_nomem(err);
     return json_print(doc, out, err);
@@ -133,6 +134,42 @@ check_prefix(const char *prefix, struct err *err)
     return 0;
 }
 
+/* What goes into headers of each upload is checked once, here. */
+static int
+check_word(const char *what, const char *text, size_t max, struct err *err)
+{
+    if (strlen(text) >= max)
+        return err_set(err, ERR_INVAL, "the %s is longer than %zu bytes", what, max - 1);
+    for (const char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c <= 0x20 || (unsigned char)*c > 0x7e)
+            return err_set(err, ERR_INVAL, "the %s holds a blank or a character that is not ASCII",
+                           what);
+    return 0;
+}
+
+static int
+set_placement(struct index_volume *row, const struct volume_settings *settings, struct err *err)
+{
+    const char *class = settings->storage_class;
+    const char *encryption = settings->encryption;
+    if (class != NULL) {
+        if (check_word("storage class", class, sizeof(row->storage_class), err) != 0)
+            return -1;
+        text_set(row->storage_class, class);
+    }
+    if (encryption == NULL)
+        return 0;
+    if (check_word("encryption", encryption, sizeof(row->encryption), err) != 0)
+        return -1;
+    bool kms = strncmp(encryption, "aws:kms", 7) == 0 &&
+               (encryption[7] == '\0' || (encryption[7] == ':' && encryption[8] != '\0'));
+    if (encryption[0] != '\0' && strcmp(encryption, "AES256") != 0 && !kms)
+        return err_set(err, ERR_INVAL, "encryption is AES256, aws:kms or aws:kms:KEY, not '%.60s'",
+                       encryption);
+    text_set(row->encryption, encryption);
+    return 0;
+}
+
 static int info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_info *out,
                      struct err *err);
 
@@ -183,6 +220,8 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
     row->quota = settings->quota;
     row->history_ns = settings->history_ns > 0 ? settings->history_ns : DEFAULT_HISTORY;
     row->created_ns = clock_wall_ns();
+    if (set_placement(row, settings, err) != 0)
+        return -1;
     if (index_write(service->index, INDEX_FULL, create_tx, &call, err) != 0)
         return -1;
     if (settings_put(service, row, err) != 0) {
@@ -226,6 +265,8 @@ info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_inf
     out->history_ns = row->history_ns;
     out->created_ns = row->created_ns;
     out->root = row->root;
+    text_set(out->storage_class, row->storage_class);
+    text_set(out->encryption, row->encryption);
     if (index_node_usage(tx, row->id, &out->files, &out->bytes, err) != 0 ||
         index_content_unsynced(tx, row->id, &out->unsynced_files, &out->unsynced_bytes, err) != 0 ||
         index_intent_count(tx, row->id, &out->pending_keys, err) != 0 ||
@@ -297,6 +338,8 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
     call->row.quota = call->settings->quota;
     if (call->settings->history_ns > 0)
         call->row.history_ns = call->settings->history_ns;
+    if (set_placement(&call->row, call->settings, err) != 0)
+        return -1;
     return index_volume_update(tx, &call->row, err);
 }
 

@@ -118,3 +118,21 @@ object_read(const struct store_object *object, struct observed *seen, struct obj
     attrs->has_mode = take_mode(meta, &attrs->mode);
     attrs->has_owner = take_u32(meta, "uid", &attrs->uid) && take_u32(meta, "gid", &attrs->gid);
 }
+
+/* "aws:kms:KEY" is two headers; "aws:kms:dsse" is one, the name of two layers of encryption. */
+const struct store_placement *
+object_placement(const struct index_volume *volume, struct object_room *room,
+                 struct store_placement *out)
+{
+    const char *encryption = volume->encryption;
+    if (volume->storage_class[0] == '\0' && encryption[0] == '\0')
+        return NULL;
+    *out = (struct store_placement){ .storage_class = volume->storage_class,
+                                     .encryption = encryption };
+    if (strncmp(encryption, "aws:kms:", 8) == 0 && strcmp(encryption, "aws:kms:dsse") != 0) {
+        text_copy(room->encryption, sizeof(room->encryption), "aws:kms");
+        out->encryption = room->encryption;
+        out->kms_key_id = encryption + 8;
+    }
+    return out;
+}

@@ -252,6 +252,13 @@ struct object_attrs {
     uint32_t mode, uid, gid;
     int64_t mtime_ns;
 };
+/* How the volume's objects are kept; NULL when the bucket decides. `out` points into `volume` and `room`. */
+struct object_room {
+    char encryption[16];
+};
+const struct store_placement *object_placement(const struct index_volume *volume,
+                                               struct object_room *room,
+                                               struct store_placement *out);
 int object_meta_make(const struct index_node *node, const struct index_content *content,
                      uint64_t epoch, struct meta *out, struct err *err) MUST_CHECK;
 void object_read(const struct store_object *object, struct observed *seen,

@@ -348,7 +348,11 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
     struct store_put_result result = { .outcome = STORE_NOT_DONE };
     const struct index_content *content = &step->kv.content;
     uint8_t sha[SHA256_SIZE], md[MD5_SIZE];
-    struct store_put put = { .key = step->key, .meta = &step->meta };
+    struct object_room room;
+    struct store_placement placement;
+    struct store_put put = { .key = step->key,
+                             .meta = &step->meta,
+                             .placement = object_placement(&step->kv.volume, &room, &placement) };
     put.body.size = content->size;
     put.body.fd = -1;
     if (file != NULL)

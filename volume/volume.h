@@ -70,6 +70,7 @@ struct volume_info {
     int64_t history_ns;
     int64_t created_ns;
     int64_t root;                            /* node */
+    char storage_class[64], encryption[320]; /* of its objects, "": as the bucket says */
     uint64_t files, bytes;                   /* known to the index */
     uint64_t unsynced_files, unsynced_bytes; /* files whose newest bytes are not in the bucket */
     uint64_t pending_keys;                   /* keys with work left, deletes and moves included */
@@ -82,6 +83,9 @@ struct volume_settings {
     bool read_only, sync_close;
     uint64_t quota;
     int64_t history_ns; /* 0: 30 days */
+    /* How objects are kept from now on; NULL: as before, "": as the bucket says. Encryption is AES256, aws:kms or
+     * aws:kms:KEY. */
+    const char *storage_class, *encryption;
 };
 /* Writes `.holdfast/volumes/<volume>.json` too. ERR_EXISTS; overlapping prefixes are ERR_INVAL naming the other volume. */
 int volume_create(struct volume_service *service, const struct volume_settings *settings,
@@ -90,7 +94,7 @@ int volume_find(struct volume_service *service, const char *name, struct volume_
                 struct err *err) MUST_CHECK;
 int volume_each(struct volume_service *service, volume_info_fn *fn, void *arg,
                 struct err *err) MUST_CHECK;
-/* Changes read_only, sync_close, quota, history. */
+/* Changes read_only, sync_close, quota, history, storage class, encryption. */
 int volume_set(struct volume_service *service, const char *name,
                const struct volume_settings *settings, struct err *err) MUST_CHECK;
 /* Forgets the volume; the objects stay in the bucket. ERR_BUSY while something is unsynced (unless `force`) or open. */

@@ -8,7 +8,7 @@
 
 struct volume_words {
     const char *name;
-    const char *prefix, *quota, *history, *sync;
+    const char *prefix, *quota, *history, *sync, *storage_class, *encryption;
     bool read_only, read_write, force;
 };
 
@@ -24,15 +24,29 @@ add_number(json_t *body, const char *field, const char *text, bool size, struct 
                                                                                  : 0;
 }
 
+static int
+add_text(json_t *body, const char *field, const char *text, struct err *err)
+{
+    if (!text)
+        return 0;
+    return json_object_set_new(body, field, json_string(text)) < 0
+               ? err_set(err, ERR_USAGE, "%s must be UTF-8", field)
+               : 0;
+}
+
 static json_t *
 settings_body(const struct volume_words *w, struct err *err)
 {
     json_t *body = json_object();
     int rc = body ? 0 : err_nomem(err);
-    if (rc == 0 && w->prefix && json_object_set_new(body, "prefix", json_string(w->prefix)) < 0)
-        rc = err_set(err, ERR_USAGE, "a prefix must be UTF-8");
-    if (rc == 0 && w->sync && json_object_set_new(body, "sync", json_string(w->sync)) < 0)
-        rc = err_set(err, ERR_USAGE, "sync is 'background' or 'close'");
+    if (rc == 0)
+        rc = add_text(body, "prefix", w->prefix, err);
+    if (rc == 0)
+        rc = add_text(body, "sync", w->sync, err);
+    if (rc == 0)
+        rc = add_text(body, "storage_class", w->storage_class, err);
+    if (rc == 0)
+        rc = add_text(body, "encryption", w->encryption, err);
     if (rc == 0 && (w->read_only || w->read_write))
         rc = json_object_set_new(body, "read_only", json_boolean(w->read_only)) < 0 ? err_nomem(err)
                                                                                     : 0;
@@ -60,6 +74,10 @@ show_volume(const json_t *v)
                get_bool(v, "read_only") ? ", read-only" : "");
     print_line("quota      %lld", (long long)get_int(v, "quota"));
     print_line("history    %lld days", (long long)get_int(v, "history_days"));
+    if (get_text(v, "storage_class")[0] != '\0')
+        print_line("class      %s", get_text(v, "storage_class"));
+    if (get_text(v, "encryption")[0] != '\0')
+        print_line("encryption %s", get_text(v, "encryption"));
     print_line("created    %s", get_text(v, "created"));
 }
 
@@ -192,10 +210,16 @@ cmd_volume(struct cli *cli, int argc, char **argv, struct err *err)
     struct volume_words w = { 0 };
     const char *words[2];
     const struct cli_option options[] = {
-        { "prefix", 0, CLI_TEXT, &w.prefix },       { "quota", 0, CLI_TEXT, &w.quota },
-        { "history", 0, CLI_TEXT, &w.history },     { "sync", 0, CLI_TEXT, &w.sync },
-        { "read-only", 0, CLI_FLAG, &w.read_only }, { "read-write", 0, CLI_FLAG, &w.read_write },
-        { "force", 0, CLI_FLAG, &w.force },         { NULL, 0, CLI_FLAG, NULL },
+        { "prefix", 0, CLI_TEXT, &w.prefix },
+        { "quota", 0, CLI_TEXT, &w.quota },
+        { "history", 0, CLI_TEXT, &w.history },
+        { "sync", 0, CLI_TEXT, &w.sync },
+        { "read-only", 0, CLI_FLAG, &w.read_only },
+        { "read-write", 0, CLI_FLAG, &w.read_write },
+        { "force", 0, CLI_FLAG, &w.force },
+        { "storage-class", 0, CLI_TEXT, &w.storage_class },
+        { "encryption", 0, CLI_TEXT, &w.encryption },
+        { NULL, 0, CLI_FLAG, NULL },
     };
     int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);
     if (count < 0)
