@@ -370,8 +370,10 @@ delete_each(struct store *store, const char *const *keys, size_t count, int64_t 
         const struct store_delete req = { .key = keys[i], .deadline_ns = deadline_ns };
         struct err own = ERR_INIT;
         int one = store_delete(store, &req, NULL, &own);
-        counting_deleted(check, keys[i], one == 0 ? (enum err_code)0 : own.code,
-                         one == 0 ? "" : own.msg);
+        enum err_code code = one == 0 ? (enum err_code)0 : own.code;
+        if (one < 0 && code == 0)
+            code = ERR_IO; /* 0 says deleted */
+        counting_deleted(check, keys[i], code, one == 0 ? "" : own.msg);
         if (one < 0 && rc == 0)
             *err = own;
         rc = one < 0 ? -1 : rc;

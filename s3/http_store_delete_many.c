@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,7 +167,7 @@ delete_batch(struct batch *batch)
         log_debug(s3, "keys are deleted one by one why=%s", err.msg);
 }
 
-/* ---- the call ---- */
+/* ---- the calls ---- */
 
 static int
 name_keys(struct batch *batch, const char *const *keys, struct err *err)
@@ -198,9 +199,11 @@ report(const struct batch *batch, store_deleted_fn *fn, void *arg, struct err *e
     for (size_t i = 0; i < batch->count; i++) {
         const struct doomed *doomed = &batch->doomed[i];
         bool failed = doomed->state != DELETED;
+        enum err_code code = failed ? doomed->err.code : (enum err_code)0;
+        if (failed && code == 0)
+            code = ERR_IO; /* 0 says deleted */
         if (fn)
-            fn(arg, doomed->key, failed ? doomed->err.code : (enum err_code)0,
-               failed ? doomed->err.msg : "");
+            fn(arg, doomed->key, code, failed ? doomed->err.msg : "");
         if (failed && result == 0)
             *err = doomed->err;
         result = failed ? -1 : result;
@@ -229,6 +232,32 @@ delete_some(struct http_store *self, const char *const *keys, size_t count, int6
         free(batch.doomed[i].full);
     free(batch.doomed);
     return result;
+}
+
+bool
+http_store_delete_batched(struct http_store *self, const char *const *keys, size_t count)
+{
+    struct doomed doomed[4];
+    struct err err = ERR_INIT;
+    struct batch batch = {
+        .self = self, .doomed = doomed, .count = count, .deadline_ns = http_store_deadline(0, 0)
+    };
+    scope_buf document;
+    size_t named = 0;
+    bool all = true;
+    assert(count <= sizeof(doomed) / sizeof(doomed[0]));
+    buf_init(&document, LIMIT_XML_BODY);
+    if (name_keys(&batch, keys, &err) == 0) {
+        qsort(doomed, count, sizeof(doomed[0]), compare_doomed);
+        if (write_document(&batch, &document, &named, &err) < 0 ||
+            send_document(&batch, &document, &err) < 0)
+            log_debug(s3, "keys are not deleted together why=%s", err.msg);
+    }
+    for (size_t i = 0; i < count; i++) {
+        all = all && doomed[i].state == DELETED;
+        free(doomed[i].full);
+    }
+    return all;
 }
 
 int

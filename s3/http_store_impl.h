@@ -31,6 +31,8 @@ int http_store_list(struct store *store, const struct store_list *req, struct er
 int http_store_delete_many(struct store *store, const char *const *keys, size_t count,
                            int64_t deadline_ns, store_deleted_fn *fn, void *arg,
                            struct err *err) MUST_CHECK;
+/* One DeleteObjects of at most 4 keys, for the probe: has the store deleted them all? */
+bool http_store_delete_batched(struct http_store *self, const char *const *keys, size_t count);
 int http_store_uploads(struct store *store, const char *prefix, store_uploads_fn *fn, void *arg,
                        struct err *err) MUST_CHECK;
 int http_store_upload_abort(struct store *store, const char *key, const char *upload_id,

@@ -8,7 +8,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "base/ulid.h"
-#include "s3/http_store_impl.h"
+#include "s3/probe_impl.h"
 
 #define PROBE_DIR ".holdfast/probe/"
 #define PROBE_KEY_SIZE 64
@@ -25,6 +25,20 @@ static bool
 good(int status)
 {
     return status >= 200 && status < 300;
+}
+
+static void
+conclude_multi(const struct probe_seen *seen, struct store_caps *caps)
+{
+    bool works = (good(seen->complete_absent) || good(seen->complete)) && seen->kept_parts;
+    caps->multipart = yes(works);
+    caps->complete_if_absent = yes(works && good(seen->complete_absent) &&
+                                   seen->complete_again == 412 && seen->kept_after_complete_again);
+    caps->complete_if_match = yes(works && seen->complete_wrong_match == 412 &&
+                                  seen->kept_after_complete_match && good(seen->complete_match));
+    caps->copy_parts = yes(works && seen->part_copied);
+    caps->list_uploads = yes(works && seen->upload_listed);
+    caps->delete_many = yes(seen->deleted_many);
 }
 
 void
@@ -46,6 +60,7 @@ probe_conclude(const struct probe_seen *seen, const struct provider *provider,
     caps->copy_dest_conditions = yes(seen->copy_to_existing == 412 && seen->kept_after_copy);
     caps->list_consistent = yes(seen->listed);
     caps->presign = yes(seen->presign_works);
+    conclude_multi(seen, caps);
     provider_limit_caps(provider, caps);
 }
 
@@ -56,6 +71,7 @@ struct probe {
     char key[PROBE_KEY_SIZE];
     char copy[PROBE_KEY_SIZE + 8];
     char race[PROBE_KEY_SIZE + 8];
+    char parts[PROBE_KEY_SIZE + 8];
     char etag[LIMIT_ETAG]; /* of `key` now */
     struct probe_seen seen;
 };
@@ -280,6 +296,8 @@ clean_up(struct probe *probe)
     (void)delete_key(probe, probe->key, NULL);
     (void)delete_key(probe, probe->copy, NULL);
     (void)delete_key(probe, probe->race, NULL);
+    if (!probe->seen.deleted_many)
+        (void)delete_key(probe, probe->parts, NULL);
 }
 
 /* Whoever reads the message knows the store, not the scratch key: "'key': why" becomes "store 'url': why". */
@@ -319,6 +337,7 @@ http_store_probe(struct store *store, struct store_caps *caps, struct err *err)
         return -1;
     (void)snprintf(probe.key, sizeof(probe.key), PROBE_DIR "%s", id);
     (void)snprintf(probe.copy, sizeof(probe.copy), "%s-copy", probe.key);
+    (void)snprintf(probe.parts, sizeof(probe.parts), "%s-parts", probe.key);
     (void)snprintf(probe.race, sizeof(probe.race), "%s-race", probe.key);
     if (create(&probe, err) < 0)
         return -1;
@@ -326,6 +345,7 @@ http_store_probe(struct store *store, struct store_caps *caps, struct err *err)
     ask_presign(&probe);
     ask_conditions(&probe);
     ask_race(&probe);
+    probe_multi(probe.self, probe.parts, probe.key, &probe.seen);
     ask_delete_and_copy(&probe);
     clean_up(&probe);
     probe_conclude(&probe.seen, probe.self->client.provider, caps);

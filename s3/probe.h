@@ -25,6 +25,14 @@ struct probe_seen {
     bool kept_after_copy;
     bool listed;
     bool presign_works;
+    /* Completions of uploads in parts (probe_multi.c): of a new key with If-None-Match: *, without a condition where
+     * that failed, over an existing key, with a wrong and with the right If-Match. */
+    int complete_absent, complete, complete_again, complete_wrong_match, complete_match;
+    bool kept_parts; /* the object of the first one holds its part */
+    bool kept_after_complete_again, kept_after_complete_match;
+    bool upload_listed;
+    bool part_copied;
+    bool deleted_many;
 };
 
 /* Fills what the probe answers; the rest of `caps` stays. */
