@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 
 #include "base/parse.h"
+#include "volume/dialect_impl.h"
 #include "volume/service_impl.h"
 
 /*
@@ -36,7 +37,8 @@ object_meta_make(const struct index_node *node, const struct index_content *cont
         set_if(out, "holdfast-sha256", content->sha256, err) != 0 ||
         set_if(out, "holdfast-node", node->ulid, err) != 0 ||
         set_if(out, "holdfast-base", content->base_version, err) != 0 ||
-        set_if(out, "holdfast-run", content->run, err) != 0)
+        set_if(out, "holdfast-run", content->run, err) != 0 ||
+        dialect_write(node, content, out, err) != 0)
         return -1;
     return epoch == 0 ? 0 : set_u64(out, "holdfast-epoch", epoch, err);
 }
@@ -117,6 +119,7 @@ object_read(const struct store_object *object, struct observed *seen, struct obj
     attrs->has_mtime = text != NULL && parse_decimal_seconds(text, &attrs->mtime_ns);
     attrs->has_mode = take_mode(meta, &attrs->mode);
     attrs->has_owner = take_u32(meta, "uid", &attrs->uid) && take_u32(meta, "gid", &attrs->gid);
+    dialect_read(meta, attrs);
 }
 
 /* "aws:kms:KEY" is two headers; "aws:kms:dsse" is one, the name of two layers of encryption. */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
+#include "volume/dialect_impl.h"
 #include "volume/step_impl.h"
 
 /*
@@ -352,6 +353,7 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
     struct store_placement placement;
     struct store_put put = { .key = step->key,
                              .meta = &step->meta,
+                             .content_type = dialect_content_type(&step->kv.node),
                              .placement = object_placement(&step->kv.volume, &room, &placement) };
     put.body.size = content->size;
     put.body.fd = -1;
