@@ -190,8 +190,17 @@ struct close_call {
     struct volume_service *service;
     struct volume_file *file;
     struct drop_list drop;
-    bool last;
 };
+
+/* True: the node is nobody's any more, and may have been unlinked meanwhile. */
+static bool
+unopen(struct volume_file *file)
+{
+    bool counted;
+    unsigned left = inode_unopen(&file->service->inodes, file->inode, &counted);
+    file->closed = true;
+    return left == 0 && counted;
+}
 
 static int
 close_tx(struct index_tx *tx, void *arg, struct err *err)
@@ -204,10 +213,10 @@ close_tx(struct index_tx *tx, void *arg, struct err *err)
         index_open_delete(tx, call->file->connection, call->file->fh, err) != 0)
         return -1;
     /* Counted down here, so that of two that close at once one is the last. */
-    call->file->closed = true;
-    unsigned left = inode_unopen(&call->service->inodes, call->file->inode);
+    if (!call->file->closed)
+        (void)unopen(call->file);
     if (index_node_get(tx, id, &node, &missing) != 0 || (node.flags & INDEX_NODE_ORPHAN) == 0 ||
-        left > 0)
+        inode_open_count(&call->service->inodes, id) > 0)
         return 0;
     if (node_drop_contents(tx, id, 0, &call->drop, err) != 0)
         return -1;
@@ -238,12 +247,15 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
         keep_stuck(service, inode);
     }
     pthread_mutex_unlock(&inode->lock);
-    if (index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)
+    /* A reader's close changes nothing in the index but when it was the last of a file that has no name any more. */
+    bool change = file->writable || unopen(file);
+    if (change && index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)
         log_error(volume, "cannot close node %lld in the index: %s", (long long)inode->node,
                   err.msg);
-    else
+    else if (change)
         drop_run(service, &call.drop);
     free(call.drop.number);
+    content_unused(service, inode);
     handle_forget(file);
     if (wrote)
         sync_kick(service);

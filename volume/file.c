@@ -121,12 +121,16 @@ open_handle(struct open_call *call, int flags, struct volume_file **out, struct 
     int rc = index_read(service->index, check_open, call, err);
     if (rc == 0)
         drop_stale(file->inode, &call->row);
+    if (rc == 0 && (call->row.flags & INDEX_NODE_ORPHAN) != 0)
+        (void)inode_open_count(&service->inodes, call->node); /* its last close ends it */
     if (rc == 0 && file->writable)
         rc = start_writing(file, ctx, (flags & O_TRUNC) != 0, err);
     if (rc != 0) {
         volume_file_close(file, ctx);
         return -1;
     }
+    if (!call->writing)
+        prefetch_opened(service, file->inode, &call->row);
     *out = file;
     return 0;
 }
@@ -148,18 +152,16 @@ volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *o
                  uint64_t off, struct err *err)
 {
     struct inode *inode = file->inode;
-    struct cache_file *bytes = NULL;
+    struct content_need need = { .off = off, .len = len };
     if (len == 0)
         return 0;
     pthread_mutex_lock(&inode->lock);
-    int rc = content_need_locked(file->service, ctx, inode, off, len, err);
-    if (rc == 0)
-        bytes = cache_ref(inode->file);
+    int rc = content_lend_locked(file->service, ctx, inode, &need, err);
     pthread_mutex_unlock(&inode->lock);
     if (rc != 0)
-        return -1;
-    ssize_t got = cache_file_read(bytes, out, len, off, err);
-    cache_put(bytes);
+        return need.local ? content_read_past(file->service, ctx, inode, &need, out, err) : -1;
+    ssize_t got = cache_file_read(need.lent.file, out, len, off, err);
+    cache_read_end(&need.lent);
     return got;
 }
 

@@ -86,10 +86,11 @@ inode_ref(struct inode_table *table, int64_t node, bool open, struct err *err)
 }
 
 unsigned
-inode_unopen(struct inode_table *table, struct inode *inode)
+inode_unopen(struct inode_table *table, struct inode *inode, bool *counted)
 {
     scope_unlock pthread_mutex_t *held = scope_lock(&table->lock);
     assert(inode->opens > 0);
+    *counted = inode->counted;
     return --inode->opens;
 }
 
@@ -132,12 +133,22 @@ inode_unref(struct inode_table *table, struct inode *inode, bool open)
         free_inode(inode);
 }
 
+bool
+inode_is_open(struct inode_table *table, struct inode *inode)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&table->lock);
+    return inode->opens > 0;
+}
+
 unsigned
 inode_open_count(struct inode_table *table, int64_t node)
 {
     scope_unlock pthread_mutex_t *held = scope_lock(&table->lock);
     struct inode *inode = find_locked(table, node);
-    return inode == NULL ? 0 : inode->opens;
+    if (inode == NULL)
+        return 0;
+    inode->counted |= inode->opens > 0;
+    return inode->opens;
 }
 
 /* Referenced. `at` is referenced too, so that it is still in its chain. */

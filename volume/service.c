@@ -63,6 +63,7 @@ service_store_seen(struct volume_service *service, const struct err *err)
     service->store_ok = ok;
     if (!ok) {
         text_set(service->store_error, err->msg);
+        service->store_error_code = err->code;
         if (changed)
             service->store_error_since_ns = clock_wall_ns();
     }
@@ -72,7 +73,8 @@ service_store_seen(struct volume_service *service, const struct err *err)
     if (ok)
         log_info(volume, "the store answers again");
     else
-        log_warn(volume, "the store is away: %s", err->msg);
+        log_warn(volume, "the store %s: %s",
+                 err->code == ERR_STORE_DENIED ? "refuses the keys" : "is away", err->msg);
     event_emit(service, VOLUME_EVENT_STORE, NULL, 0);
     if (ok && service->sync != NULL)
         sync_kick(service);
@@ -316,7 +318,9 @@ meet_store(struct volume_service *service, const struct volume_service_args *arg
         caps_print(&service->store->caps, caps, sizeof(caps));
         return strcmp(caps, meta->caps) == 0 ? 0 : remember(service, "caps", caps, err);
     }
-    bool may_wait = args->offline_start && err_retryable(local.code) && meta->store_id[0] != '\0' &&
+    /* Keys that are refused now may be good again later, as a store that is away may be back. */
+    bool may_wait = args->offline_start &&
+                    (err_retryable(local.code) || local.code == ERR_STORE_DENIED) && meta->store_id[0] != '\0' &&
                     caps_scan(meta->caps, &service->store->caps);
     if (!may_wait) {
         *err = local;
@@ -412,7 +416,9 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     if (index_write(service->index, INDEX_FULL, load_meta_tx, &meta, err) != 0 ||
         meet_store(service, args, &meta, err) != 0)
         return -1;
-    if (lease_keeper_open(service, err) != 0 || sync_engine_open(service, err) != 0 ||
+    unsigned slots = args->fetch_threads > 0 ? args->fetch_threads : 16;
+    if (fetcher_open(service, slots, err) != 0 || lease_keeper_open(service, err) != 0 ||
+        sync_engine_open(service, err) != 0 ||
         lister_open(service, err) != 0 || recover_state(service, err) != 0)
         return -1;
     if (index_write(service->index, INDEX_FULL, opened_tx, service, err) != 0)
@@ -470,6 +476,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
         return;
     atomic_store(&service->stopping, true);
     sync_engine_close(service, deadline_ns);
+    fetcher_close(service);
     lister_close(service);
     lease_keeper_close(service);
     event_queue_close(service);
@@ -481,6 +488,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
         index_write(service->index, INDEX_FULL, clean_tx, NULL, &err) != 0)
         log_warn(volume, "the end was not recorded: %s", err.msg);
     index_close(service->index);
+    fetcher_release(service);
     inode_table_release(&service->inodes);
     cache_close(service->cache);
     store_free(service->store);
@@ -550,10 +558,12 @@ volume_status(struct volume_service *service, struct volume_status *out, struct 
     if (index_read(service->index, status_tx, &call, err) != 0)
         return -1;
     text_set(out->store_url, service->store->url);
+    text_set(out->provider, service->store->provider);
     pthread_mutex_lock(&service->status_lock);
     out->store_ok = service->store_ok;
     if (!out->store_ok) {
         text_set(out->store_error, service->store_error);
+        out->store_error_code = service->store_error_code;
         out->store_error_since_ns = service->store_error_since_ns;
     }
     pthread_mutex_unlock(&service->status_lock);

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "base/text.h"
+#include "volume/readahead.h"
 #include "volume/volume.h"
 
 /*
@@ -23,6 +24,7 @@ struct inode {
     struct inode *next; /* chain of the table */
     unsigned refs;      /* table lock */
     unsigned opens;     /* table lock: handles of programs; what makes an unlinked node an orphan */
+    bool counted;       /* table lock: somebody has decided by the number of opens */
 
     pthread_mutex_t lock;
     pthread_cond_t fetched; /* a fetch ended */
@@ -32,10 +34,16 @@ struct inode {
     enum content_state state; /* of that row */
     unsigned content_flags;
     unsigned writers;
-    bool making;          /* created a moment ago, its content file does not exist yet */
-    bool fetching;        /* one thread brings bytes; others wait on `fetched` */
-    int64_t failed_ns;    /* mono: when a fetch last failed, 0: it did not */
-    struct err fetch_err; /* with what */
+    bool making; /* created a moment ago, its content file does not exist yet */
+    /* Bytes that come from the store (fetch.c); who waits for some does so on `fetched`. */
+    struct flight *flights;          /* requests under way */
+    bool bringing;                   /* the whole of a small file is coming, before `file` exists */
+    struct readahead ahead;          /* what will be asked for next */
+    uint64_t ahead_end;              /* so far was fetched ahead */
+    int64_t ahead_after_ns;          /* mono: nothing is fetched ahead before */
+    int64_t failed_ns;               /* mono: when a fetch last failed, 0: it did not */
+    uint64_t failed_off, failed_end; /* of what range */
+    struct err fetch_err;            /* with what */
     bool stuck;      /* its last freeze failed: it holds a reference to itself until one works */
     bool dirty_size; /* written since the last row update */
     bool loose;      /* written since the last fdatasync of `file` */
@@ -96,6 +104,7 @@ struct volume_service {
     struct event_queue *events;
     struct lease_keeper *leases;
     struct lister *lister;
+    struct fetcher *fetcher;
     pthread_mutex_t drop_lock; /* leaf */
     struct drop_list dropped;  /* content files that wait for a durable commit */
     int64_t list_ttl_ns;
@@ -115,6 +124,7 @@ struct volume_service {
     pthread_mutex_t status_lock;
     bool store_ok;
     char store_error[LIMIT_ERR_MSG];
+    enum err_code store_error_code;
     int64_t store_error_since_ns;
 };
 
@@ -137,12 +147,14 @@ void inode_table_release(struct inode_table *table);
 struct inode *inode_ref(struct inode_table *table, int64_t node, bool open,
                         struct err *err) MUST_CHECK;
 void inode_unref(struct inode_table *table, struct inode *inode, bool open);
-/* A handle counts no longer as an open, its reference stays; answers how many are left. */
-unsigned inode_unopen(struct inode_table *table, struct inode *inode);
+/* A handle counts no longer as an open, its reference stays; answers how many are left, and whether anybody has asked for their
+ * number: then the node may have become an orphan because of them. */
+unsigned inode_unopen(struct inode_table *table, struct inode *inode, bool *counted);
 /* A new entry whose content file is still to be made; content.c waits until create.c has done so. */
 void inode_making(struct inode_table *table, struct inode *inode);
 /* Handles of programs on this node; a leaf call, usable inside index functions. */
 unsigned inode_open_count(struct inode_table *table, int64_t node);
+bool inode_is_open(struct inode_table *table, struct inode *inode);
 /* The entry if it exists, referenced; NULL else. */
 struct inode *inode_find(struct inode_table *table, int64_t node);
 /* The writer of a lost version hears of it at its next flush or fsync. */
@@ -228,6 +240,27 @@ int content_need_locked(struct volume_service *service, const struct volume_ctx 
 int content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
                                struct inode *inode, bool truncate, uint64_t open_fh,
                                struct err *err) MUST_CHECK;
+/* For a reader: brings the bytes and lends them (cache_read_end(&need->lent)); what it will ask for next is fetched ahead. */
+struct content_need {
+    uint64_t off, len;
+    struct cache_reading lent;
+    bool local; /* it was the cache's disk that failed, or is full: the bytes can only come past it */
+};
+int content_lend_locked(struct volume_service *service, const struct volume_ctx *ctx,
+                        struct inode *inode, struct content_need *need, struct err *err) MUST_CHECK;
+/* The same bytes straight into memory, past the cache; without inode->lock. Answers how many there are. */
+ssize_t content_read_past(struct volume_service *service, const struct volume_ctx *ctx,
+                          struct inode *inode, const struct content_need *need, void *out,
+                          struct err *err) MUST_CHECK;
+/* The last handle was closed: what is fetched ahead for nobody ends. */
+void content_unused(struct volume_service *service, struct inode *inode);
+/* prefetch.c: a program opened this file to read it. */
+void prefetch_opened(struct volume_service *service, const struct inode *inode,
+                     const struct index_node *row);
+/* fetch.c: the requests in the background. Closing waits for them; they end soon once service->stopping is set. */
+int fetcher_open(struct volume_service *service, unsigned slots, struct err *err) MUST_CHECK;
+void fetcher_close(struct volume_service *service);
+void fetcher_release(struct volume_service *service);
 /* A content file that was just made, and its row, become the inode's. */
 void content_adopt_locked(struct inode *inode, const struct index_content *content,
                           struct cache_file *take_file);
