@@ -131,8 +131,8 @@ def run(options, programs, work):
         server = server_.given(options.store, options.server_pids)
     else:
         say("starting Ceph RGW")
-        # Deleted objects go later, so there is room for several at a time.
-        server = server_.OwnRgw(os.path.join(work, "rgw"), max(8, (options.size * 16 >> 30) + 4), bool(options.keep))
+        # Deleted objects go later; the disk of the server is a sparse file.
+        server = server_.OwnRgw(os.path.join(work, "rgw"), max(32, (options.size * 16 >> 30) + 4), bool(options.keep))
     rig = Rig(options, programs, work, server)
     try:
         say(f"sources in {work}, and in the bucket")

@@ -233,7 +233,7 @@ class WriteLarge(Job):
         with other.mounted(rig.client) as mount:
             with Meter(rig.server, pids=mount.pids) as meter:
                 tally = rig.load("copy", rig.big, os.path.join(mount.path, name))
-                synced = mount.flush()
+                synced = mount.flush(1)
             sample = meter.sample(tally, synced - tally["first_write"])
         if number == 0:
             sample["sha256_ok"] = self.in_bucket(rig.client + name)
@@ -299,10 +299,9 @@ class WriteSmall(Job):
         with other.mounted(rig.client) as mount:
             target = os.path.join(mount.path, name)
             os.mkdir(target)
-            mount.flush()
             with Meter(rig.server, pids=mount.pids) as meter:
                 tally = rig.load("copy-tree", rig.small, target, conns=1)
-                synced = mount.flush()
+                synced = mount.flush(rig.options.count)
             sample = meter.sample(tally, synced - tally["first_write"])
         if number == 0:
             sample["sha256_ok"] = self.in_bucket(f"{rig.client}{name}/")

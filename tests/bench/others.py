@@ -13,7 +13,7 @@ from holdfast import free_port
 
 
 class Mount:
-    """path, pids, flush(): comes back when the bucket has everything, with the moment of it."""
+    """path, pids, flush(n): comes back when the bucket has the n files of this mount, with the moment of it."""
 
     def __init__(self, path, process, flush):
         self.path = path
@@ -33,8 +33,8 @@ class Other:
     def command(self, prefix, mount, cache): # (arguments, environment)
         raise NotImplementedError
 
-    def flush(self):
-        return time.monotonic()
+    def flush(self, _files):
+        return time.monotonic() # close comes back with the upload
 
     @contextlib.contextmanager
     def mounted(self, prefix):
@@ -75,13 +75,17 @@ class Rclone(Other):
                 "--vfs-write-back", "0s", "--transfers", jobs, "--s3-upload-concurrency", jobs, "--rc",
                 "--rc-addr", f"127.0.0.1:{self.port}", "--rc-no-auth"], env
 
-    def flush(self):
+    def ask(self, what):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{what}", data=b"", method="POST")
+        with opener.open(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def flush(self, files):
+        """The end of a file reaches it a moment after close: so the uploads that are done are counted too."""
         while True:
-            request = urllib.request.Request(f"http://127.0.0.1:{self.port}/vfs/stats", data=b"", method="POST")
-            with opener.open(request, timeout=10) as answer:
-                cache = json.load(answer)["diskCache"]
-            if not cache["uploadsInProgress"] and not cache["uploadsQueued"]:
+            cache = self.ask("vfs/stats")["diskCache"]
+            if not cache["uploadsInProgress"] and not cache["uploadsQueued"] and self.ask("core/stats")["transfers"] >= files:
                 return time.monotonic()
             time.sleep(0.02)
 
