@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "gateway/router.h"
+#include "s3/cost.h"
 
 int
 gateway_state_health(struct exchange *x, struct err *err)
@@ -31,18 +32,44 @@ set(json_t *object, const char *name, json_t *value)
 }
 
 static json_t *
+counters_json(const struct store_counters *c)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "gets", (json_int_t)c->gets,
+        "heads", (json_int_t)c->heads, "puts", (json_int_t)c->puts, "copies", (json_int_t)c->copies,
+        "lists", (json_int_t)c->lists, "upload_calls", (json_int_t)c->upload_calls, "deletes",
+        (json_int_t)c->deletes, "other", (json_int_t)c->other, "slow_downs",
+        (json_int_t)c->slow_downs, "limited_ms", (json_int_t)(c->limited_ns / (uint64_t)NS_PER_MS),
+        "window", (int)c->window, "in_flight", (int)c->in_flight);
+}
+
+static json_t *
+cost_json(const struct volume_status *status)
+{
+    struct cost cost;
+    cost_estimate(status->provider, &status->counters, &cost);
+    return json_pack("{s:I, s:I, s:I, s:o, s:o}", "class_a", (json_int_t)cost.class_a, "class_b",
+                     (json_int_t)cost.class_b, "free", (json_int_t)cost.free, "usd",
+                     cost.priced ? json_real(cost.usd) : json_null(), "usd_per_gb_month",
+                     cost.priced ? json_real(cost.usd_per_gb_month) : json_null());
+}
+
+static json_t *
 store_json(const struct volume_status *status)
 {
     const struct store_counters *c = &status->counters;
     char since[TIME_RFC3339_SIZE] = "";
     if (!status->store_ok)
         time_rfc3339(status->store_error_since_ns, since, sizeof(since));
-    return json_pack(
-        "{s:s, s:b, s:s?, s:s?, s:b, s:I, s:I, s:I, s:I, s:I}", "url", status->store_url, "ok",
-        (int)status->store_ok, "error", status->store_ok ? NULL : status->store_error, "away_since",
-        status->store_ok ? NULL : since, "degraded", (int)status->degraded, "requests",
-        (json_int_t)c->requests, "retries", (json_int_t)c->retries, "errors", (json_int_t)c->errors,
-        "bytes_up", (json_int_t)c->bytes_up, "bytes_down", (json_int_t)c->bytes_down);
+    return json_pack("{s:s, s:s, s:b, s:s?, s:s?, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+                     "url", status->store_url, "provider", status->provider, "ok",
+                     (int)status->store_ok, "error", status->store_ok ? NULL : status->store_error,
+                     "error_code", status->store_ok ? NULL : err_slug(status->store_error_code),
+                     "away_since", status->store_ok ? NULL : since, "degraded",
+                     (int)status->degraded, "requests", (json_int_t)c->requests, "retries",
+                     (json_int_t)c->retries, "errors", (json_int_t)c->errors, "bytes_up",
+                     (json_int_t)c->bytes_up, "bytes_down", (json_int_t)c->bytes_down, "counters",
+                     counters_json(c), "cost", cost_json(status));
 }
 
 static json_t *

@@ -534,6 +534,7 @@ fault_store_wrap(struct store *next, const struct fault_plan *plan, struct err *
     fault->store.next = next;
     fault->store.caps = next->caps;
     memcpy(fault->store.url, next->url, sizeof(fault->store.url));
+    memcpy(fault->store.provider, next->provider, sizeof(fault->store.provider));
     pthread_mutex_init(&fault->lock, NULL);
     fault_store_set_plan(&fault->store, plan);
     return &fault->store;

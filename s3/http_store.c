@@ -359,6 +359,8 @@ s3_store_open(const struct store_open_args *args, struct err *err)
     }
     self->store.ops = &http_store_ops;
     provider_caps(self->client.provider, &self->store.caps);
+    (void)snprintf(self->store.provider, sizeof(self->store.provider), "%s",
+                   self->client.provider->name);
     const char *slash = self->client.prefix[0] ? "/" : "";
     (void)snprintf(self->store.url, sizeof(self->store.url), "s3://%.100s%s%.250s at %.120s",
                    self->client.bucket, slash, self->client.prefix, self->client.endpoint.host);

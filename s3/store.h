@@ -238,6 +238,7 @@ struct store {
     struct store *next; /* the wrapped store, owned; NULL at the bottom */
     struct store_caps caps;
     char url[512]; /* for messages: never holds a secret */
+    char provider[24]; /* name of its profile (s3/provider.h), "" when it has none */
 };
 
 /*

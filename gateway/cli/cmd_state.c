@@ -64,13 +64,38 @@ store_lines(const json_t *store)
     if (get_bool(store, "ok")) {
         print_line("store      ok, %s", get_text(store, "url"));
     } else {
+        bool refused = strcmp(get_text(store, "error_code"), err_slug(ERR_STORE_DENIED)) == 0;
         ago(get_text(store, "away_since"), since, sizeof(since));
-        print_line("store      AWAY since %s, %s", since, get_text(store, "url"));
+        print_line("store      %s since %s, %s", refused ? "REFUSES THE KEYS" : "AWAY", since,
+                   get_text(store, "url"));
         print_line("           %s", get_text(store, "error"));
+        print_line("           what is written waits here until %s",
+                   refused ? "the keys are good again, and then goes up by itself"
+                           : "it is back, and then goes up by itself");
     }
     if (get_bool(store, "degraded"))
         print_line("           degraded: no conditional writes, so another program's change can be "
                    "overwritten");
+}
+
+static void
+request_lines(const json_t *store)
+{
+    char up[16];
+    char down[16];
+    const json_t *cost = json_object_get(store, "cost");
+    const json_t *usd = json_object_get(cost, "usd");
+    if (get_int(store, "requests") == 0)
+        return;
+    format_size((uint64_t)get_int(store, "bytes_up"), up);
+    format_size((uint64_t)get_int(store, "bytes_down"), down);
+    print_line("requests   %lld since the start: %lld that write or list, %lld that read, %lld "
+               "deletes; %s up, %s down",
+               (long long)get_int(store, "requests"), (long long)get_int(cost, "class_a"),
+               (long long)get_int(cost, "class_b"), (long long)get_int(cost, "free"), up, down);
+    if (json_is_real(usd))
+        print_line("           about $%.4f at the list prices of %s", json_real_value(usd),
+                   get_text(store, "provider"));
 }
 
 static void
@@ -130,6 +155,7 @@ cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
     if (cli->json)
         return print_json(held, err);
     store_lines(json_object_get(held, "store"));
+    request_lines(json_object_get(held, "store"));
     sync_lines(held);
     cache_lines(held);
     if (get_bool(held, "can_mount"))
