@@ -271,38 +271,64 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
 }
 
 /* What the last probe found, as digits in the order of struct store_caps: used when the store is away at start. */
+#define CAPS_FLAGS 17
+#define CAPS_NUMBERS 4
+
+static void
+caps_flags(struct store_caps *caps, enum store_yes_no *out[CAPS_FLAGS])
+{
+    enum store_yes_no *const flags[CAPS_FLAGS] = { &caps->put_if_absent,
+                                                   &caps->put_if_match,
+                                                   &caps->put_atomic,
+                                                   &caps->delete_if_match,
+                                                   &caps->copy_source_if_match,
+                                                   &caps->copy_dest_conditions,
+                                                   &caps->server_side_copy,
+                                                   &caps->etag_quoted,
+                                                   &caps->list_consistent,
+                                                   &caps->presign,
+                                                   &caps->folds_names,
+                                                   &caps->multipart,
+                                                   &caps->complete_if_absent,
+                                                   &caps->complete_if_match,
+                                                   &caps->copy_parts,
+                                                   &caps->delete_many,
+                                                   &caps->list_uploads };
+    memcpy(out, flags, sizeof(flags));
+}
+
 static void
 caps_print(const struct store_caps *caps, char *out, size_t size)
 {
-    (void)snprintf(out, size, "%d %d %d %d %d %d %d %d %d %d %d %lld %llu",
-                   (int)caps->put_if_absent, (int)caps->put_if_match, (int)caps->put_atomic,
-                   (int)caps->delete_if_match, (int)caps->copy_source_if_match,
-                   (int)caps->copy_dest_conditions, (int)caps->server_side_copy,
-                   (int)caps->etag_quoted, (int)caps->list_consistent, (int)caps->presign,
-                   (int)caps->folds_names, (long long)caps->min_write_interval_ns,
-                   (unsigned long long)caps->max_put_bytes);
+    struct store_caps copy = *caps;
+    enum store_yes_no *flag[CAPS_FLAGS];
+    size_t len = 0;
+    caps_flags(&copy, flag);
+    for (size_t i = 0; i < CAPS_FLAGS; i++)
+        len += (size_t)snprintf(out + len, size - len, "%d ", (int)*flag[i]);
+    (void)snprintf(out + len, size - len, "%lld %llu %llu %llu",
+                   (long long)caps->min_write_interval_ns, (unsigned long long)caps->max_put_bytes,
+                   (unsigned long long)caps->max_copy_bytes, (unsigned long long)caps->part_bytes);
 }
 
 static bool
 caps_scan(const char *text, struct store_caps *out)
 {
-    uint64_t value[13];
-    for (size_t i = 0; i < 13; i++) {
+    uint64_t value[CAPS_FLAGS + CAPS_NUMBERS];
+    enum store_yes_no *flag[CAPS_FLAGS];
+    for (size_t i = 0; i < CAPS_FLAGS + CAPS_NUMBERS; i++) {
         size_t len = strcspn(text, " ");
         if (!parse_u64_n(text, len, &value[i]))
             return false;
         text += len + (text[len] == ' ');
     }
-    enum store_yes_no *field[11] = { &out->put_if_absent,        &out->put_if_match,
-                                     &out->put_atomic,           &out->delete_if_match,
-                                     &out->copy_source_if_match, &out->copy_dest_conditions,
-                                     &out->server_side_copy,     &out->etag_quoted,
-                                     &out->list_consistent,      &out->presign,
-                                     &out->folds_names };
-    for (size_t i = 0; i < 11; i++)
-        *field[i] = (enum store_yes_no)value[i];
-    out->min_write_interval_ns = (int64_t)value[11];
-    out->max_put_bytes = value[12];
+    caps_flags(out, flag);
+    for (size_t i = 0; i < CAPS_FLAGS; i++)
+        *flag[i] = (enum store_yes_no)value[i];
+    out->min_write_interval_ns = (int64_t)value[CAPS_FLAGS];
+    out->max_put_bytes = value[CAPS_FLAGS + 1];
+    out->max_copy_bytes = value[CAPS_FLAGS + 2];
+    out->part_bytes = value[CAPS_FLAGS + 3];
     return *text == '\0';
 }
 

@@ -289,7 +289,9 @@ int volume_conflict_each(struct volume_service *service, int64_t volume, index_c
 struct volume_status {
     bool store_ok;
     char store_url[512];
+    char provider[24]; /* whose prices and habits count, "" for none */
     char store_error[LIMIT_ERR_MSG]; /* why store_ok is false */
+    enum err_code store_error_code;  /* ERR_STORE_DENIED: the store refuses the keys */
     int64_t store_error_since_ns;    /* wall */
     struct store_caps caps;
     bool degraded; /* no conditional writes (INV-3) */
