@@ -122,7 +122,8 @@ look_locked(struct credentials *c, bool now, struct err *err)
         return 0;
     c->look_at_ns = clock_mono_ns() + LOOK_EVERY;
     credentials_local_stamp(&stamps);
-    if (c->looked && !now && credentials_local_same(&stamps, &c->stamps))
+    bool same = c->looked && credentials_local_same(&stamps, &c->stamps);
+    if (same && !now)
         return 0;
     if (credentials_local_find(&keys, &origin, &own) < 0) {
         if (c->have) {
@@ -133,10 +134,10 @@ look_locked(struct credentials *c, bool now, struct err *err)
         *err = own;
         return -1;
     }
-    if (c->looked && origin != CREDENTIALS_ENVIRONMENT)
+    if (c->looked && !same && origin != CREDENTIALS_ENVIRONMENT)
         log_info(s3, "the profile files of the store's keys changed and were read again");
     /* Keys of another origin end with it, and a changed command may give others. */
-    if (c->looked && (origin != c->origin || origin == CREDENTIALS_PROCESS)) {
+    if (c->looked && !same && (origin != c->origin || origin == CREDENTIALS_PROCESS)) {
         c->pause_until_ns = 0;
         if (origin != CREDENTIALS_FILE && c->origin == CREDENTIALS_FILE)
             forget_locked(c);

@@ -6,7 +6,6 @@
 #include <strings.h>
 
 #include "base/clock.h"
-#include "base/parse.h"
 #include "base/scope.h"
 #include "base/sys.h"
 
@@ -199,8 +198,7 @@ bool
 credentials_instance_wanted(void)
 {
     const char *disabled = setting("AWS_EC2_METADATA_DISABLED");
-    bool off = false;
-    return !disabled || !parse_bool(disabled, &off) || !off;
+    return !disabled || strcasecmp(disabled, "true") != 0;
 }
 
 static int
