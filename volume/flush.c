@@ -65,6 +65,67 @@ pending_tx(struct index_tx *tx, void *arg, struct err *err)
     return 0;
 }
 
+/* While one of them is there, the others need not be looked at. */
+struct watch_call {
+    int64_t volume;
+    int64_t until_ns;
+    char key[LIMIT_KEY + 1]; /* "" at first */
+    bool found;
+};
+
+static int
+watch_row(void *arg, const struct index_intent *row, struct err *err)
+{
+    struct watch_call *call = arg;
+    (void)err;
+    call->found = row->since_ns <= call->until_ns;
+    if (!call->found)
+        return 0;
+    text_set(call->key, row->key);
+    return 1;
+}
+
+static int
+watch_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct watch_call *call = arg;
+    struct index_intent row;
+    struct err missing = ERR_INIT;
+    char after[LIMIT_KEY + 1];
+    call->found = call->key[0] != '\0' && index_intent_get(tx, call->key, &row, &missing) == 0 &&
+                  row.since_ns <= call->until_ns;
+    if (call->found)
+        return 0;
+    text_set(after, call->key);
+    if (index_intent_each(tx, call->volume, after, UINT32_MAX, watch_row, call, err) != 0)
+        return -1;
+    /* Work may have come in before it that is as old as what it comes of. */
+    if (call->found || after[0] == '\0')
+        return 0;
+    return index_intent_each(tx, call->volume, "", UINT32_MAX, watch_row, call, err);
+}
+
+#define LOOK_PAUSE (5 * NS_PER_MS)
+
+/* Sleeps until the work is done or the deadline, which is no error. */
+static int
+await_work(struct volume_service *service, const struct pending_call *pending, int64_t deadline_ns,
+           struct err *err)
+{
+    struct watch_call call = { .volume = pending->volume, .until_ns = pending->until_ns };
+    for (;;) {
+        uint64_t seen = sync_progress(service);
+        if (index_read(service->index, watch_tx, &call, err) != 0)
+            return -1;
+        int64_t now = clock_mono_ns();
+        if (!call.found || now >= deadline_ns || atomic_load(&service->stopping))
+            return 0;
+        clock_sleep_ns(LOOK_PAUSE);
+        int64_t nap = now + 200 * NS_PER_MS;
+        (void)sync_wait(service, seen, nap < deadline_ns ? nap : deadline_ns);
+    }
+}
+
 struct conflicts_call {
     int64_t since_ns;
     uint64_t count;
@@ -202,20 +263,13 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
         return -1;
     call.hurry = false;
     sync_kick(service);
-    while (out->pending > 0) {
-        uint64_t seen = sync_progress(service);
-        if (index_read(service->index, pending_tx, &call, err) != 0)
-            return -1;
-        if (out->pending == 0)
-            break;
-        int64_t now = clock_mono_ns();
-        if (now >= deadline_ns || atomic_load(&service->stopping))
-            return err_set(err, ERR_NOT_SYNCED, "%llu not synced in time, '%s' among them%s%s",
-                           (unsigned long long)out->pending, out->first_key,
-                           out->first_error[0] == '\0' ? "" : ": ", out->first_error);
-        int64_t nap = now + 200 * NS_PER_MS;
-        (void)sync_wait(service, seen, nap < deadline_ns ? nap : deadline_ns);
-    }
+    if (out->pending > 0 && (await_work(service, &call, deadline_ns, err) != 0 ||
+                             index_read(service->index, pending_tx, &call, err) != 0))
+        return -1;
+    if (out->pending > 0)
+        return err_set(err, ERR_NOT_SYNCED, "%llu not synced in time, '%s' among them%s%s",
+                       (unsigned long long)out->pending, out->first_key,
+                       out->first_error[0] == '\0' ? "" : ": ", out->first_error);
     if (index_read(service->index, conflicts_tx, &conflicts, err) != 0)
         return -1;
     out->conflicts = conflicts.call.count;
