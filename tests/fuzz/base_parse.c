@@ -1,6 +1,7 @@
 #include "base/parse.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "tests/fuzz/fuzz.h"
 
 /* What was encoded decodes to the same bytes, and what decodes was clean. */
@@ -76,6 +77,19 @@ check_numbers(const char *text)
     }
 }
 
+/* Times that stores and clients send: what is understood is printed and understood again. */
+static void
+check_times(const char *text)
+{
+    int64_t wall, again;
+    char form[TIME_RFC3339_SIZE];
+    (void)time_parse_http(text, &wall);
+    if (time_parse_rfc3339(text, &wall) == 0 && wall >= 0) {
+        time_rfc3339(wall, form, sizeof(form));
+        HOLDS(time_parse_rfc3339(form, &again) == 0 && again <= wall && wall - again < NS_PER_S);
+    }
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -84,6 +98,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_base64((const uint8_t *)text, size);
     check_text((const uint8_t *)text, size);
     check_numbers(text);
+    check_times(text);
     free(text);
     return 0;
 }
