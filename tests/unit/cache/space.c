@@ -174,6 +174,7 @@ test_nothing_goes_before_the_owner_is_known(void **state)
     assert_true(is_cached(1));
 }
 
+/* B142 */
 static void
 test_floor_of_free_disk(void **state)
 {
