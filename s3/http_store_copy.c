@@ -16,23 +16,29 @@
  */
 
 int
-http_store_copy_source(struct copying *copying, struct err *err)
+http_store_copy_source(const struct client *client, const char *from, bool twice, struct buf *out,
+                       struct err *err)
 {
-    struct client *client = &copying->self->client;
     scope_buf key;
+    scope_buf once;
     buf_init(&key, LIMIT_KEY + 1);
+    buf_init(&once, 4 * LIMIT_KEY);
+    buf_clear(out);
     /* "/bucket/key", encoded like a path but without the endpoint's own. */
-    if (client_full_key(client, copying->req->from, &key, err) < 0)
+    if (client_full_key(client, from, &key, err) < 0)
         return -1;
-    buf_clear(&copying->source);
-    return canonical_path("", client->bucket, buf_cstr(&key), &copying->source, err);
+    if (!twice)
+        return canonical_path("", client->bucket, buf_cstr(&key), out, err);
+    if (canonical_path("", NULL, buf_cstr(&key), &once, err) < 0)
+        return -1;
+    return canonical_path("", client->bucket, buf_cstr(&once) + 1, out, err);
 }
 
 static int
 build_copy(struct copying *copying, struct client_request *request, struct err *err)
 {
     const struct store_copy *req = copying->req;
-    if (http_store_copy_source(copying, err) < 0)
+    if (http_store_copy_source(&copying->self->client, req->from, false, &copying->source, err) < 0)
         return -1;
     client_field(request, "x-amz-copy-source", buf_cstr(&copying->source));
     if (req->from_if_match) {

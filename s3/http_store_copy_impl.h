@@ -14,8 +14,9 @@ struct copying {
     struct buf source, etag, meta;
 };
 
-/* The value of x-amz-copy-source into copying->source. */
-int http_store_copy_source(struct copying *copying, struct err *err) MUST_CHECK;
+/* The value of x-amz-copy-source; encoded `twice` for a store that decodes it twice. */
+int http_store_copy_source(const struct client *client, const char *from, bool twice,
+                           struct buf *out, struct err *err) MUST_CHECK;
 /* Says that `err` is about the source. */
 int http_store_copy_source_error(const struct copying *copying, struct err *err);
 /* What lies at the fresh key is the copy: sets the result, after comparing it with the source. */

@@ -203,6 +203,20 @@ run(struct copy_upload *upload, struct err *err)
     return http_store_copy_give_up(copying, 0, err);
 }
 
+/* A name that a second decoding changes must not be sent to a store that was not asked: it would copy another object. */
+static int
+name_source(struct copying *copying, struct err *err)
+{
+    enum store_yes_no twice = copying->self->store.caps.copy_parts_decodes_twice;
+    if (twice == STORE_NOT_PROBED && strpbrk(copying->req->from, "%+"))
+        return err_set(err, ERR_STORE_UNSUPPORTED,
+                       "'%.160s': that this store copies objects of such names in parts was not "
+                       "proven",
+                       copying->req->from);
+    return http_store_copy_source(&copying->self->client, copying->req->from, twice == STORE_YES,
+                                  &copying->source, err);
+}
+
 static int
 prepare(struct copy_upload *upload, struct err *err)
 {
@@ -211,7 +225,7 @@ prepare(struct copy_upload *upload, struct err *err)
     max = max && max < PART_MAX ? max : PART_MAX;
     buf_clear(&copying->meta);
     buf_clear(&copying->etag);
-    if (look_at_source(upload, err) < 0 || http_store_copy_source(copying, err) < 0 ||
+    if (look_at_source(upload, err) < 0 || name_source(copying, err) < 0 ||
         http_store_etag(copying->self, upload->source.etag, &copying->etag, err) < 0)
         return -1;
     /* A deadline of our own grows with what the HEAD has told. */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
+#include "s3/answer.h"
 #include "s3/sigv4.h"
 
 #define CLEAN_UP_MAX (5 * NS_PER_S)
@@ -156,6 +157,29 @@ write_document(struct http_store_multi *multi, char payload_hash[SHA256_HEX], st
     return 0;
 }
 
+/* The MD5 of the parts' MD5s and their number: S3's own rule for such an object, which RGW follows too. */
+static int
+composite_etag(const struct http_store_multi *multi, char etag[LIMIT_ETAG], struct err *err)
+{
+    unsigned count = multi->parts.count;
+    uint8_t digest[MD5_SIZE];
+    char hex[MD5_HEX];
+    scope_free uint8_t *digests = malloc((size_t)count * MD5_SIZE);
+    etag[0] = '\0';
+    if (!digests)
+        return err_nomem(err);
+    for (unsigned i = 0; i < count; i++) {
+        if (!answer_is_md5(multi->etag[i]) ||
+            !hex_decode(multi->etag[i], MD5_HEX - 1, digests + (size_t)i * MD5_SIZE, MD5_SIZE))
+            return 0;
+    }
+    if (md5(digests, (size_t)count * MD5_SIZE, digest, err) < 0)
+        return -1;
+    hex_encode(digest, sizeof(digest), hex);
+    (void)snprintf(etag, LIMIT_ETAG, "%s-%u", hex, count);
+    return 0;
+}
+
 int
 http_store_multi_complete(struct http_store_multi *multi, struct client_request *request,
                           struct client_answer *answer, char etag[LIMIT_ETAG], struct err *err)
@@ -183,7 +207,8 @@ http_store_multi_complete(struct http_store_multi *multi, struct client_request 
         return -1;
     /* The 200 comes before the object is put together: only the whole result says that it was. */
     if (xml_multi_completed(buf_cstr(&answer->response.body), answer->response.body.len, etag,
-                            err) == 0)
+                            err) == 0 &&
+        (etag[0] || composite_etag(multi, etag, err) == 0))
         return 0;
     answer->verdict = RETRY_AGAIN;
     answer->maybe_done = true;

@@ -43,7 +43,7 @@ int http_store_multi_part(struct http_store_multi *multi, unsigned index, http_s
 unsigned http_store_multi_threads(const struct http_store_multi *multi);
 
 /* One CompleteMultipartUpload with the headers that `request` has already. 0: the whole result came, its ETag is in
- * `etag`. -1: as client_attempt(). All parts must be there. */
+ * `etag`: that of the answer, else what S3 makes of the parts' MD5s, "" when they are none. -1: as client_attempt(). All parts must be there. */
 int http_store_multi_complete(struct http_store_multi *multi, struct client_request *request,
                               struct client_answer *answer, char etag[LIMIT_ETAG],
                               struct err *err) MUST_CHECK;

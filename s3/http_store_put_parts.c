@@ -170,7 +170,7 @@ look_after(struct upload *upload, const char *etag, struct err *err)
     writing->maybe_done = true;
     writing->seen[0] = '\0';
     enum http_store_look found = http_store_put_look(writing, &own);
-    bool same = strcmp(writing->seen, etag) == 0;
+    bool same = etag[0] && strcmp(writing->seen, etag) == 0;
     bool whole = writing->seen_size == writing->req->body.size;
     if (found == LOOK_OURS || (same && whole)) {
         if (found != LOOK_OURS)
@@ -179,7 +179,7 @@ look_after(struct upload *upload, const char *etag, struct err *err)
         return STEP_DONE;
     }
     /* A condition that was judged held; who wrote after us is no business of ours. */
-    if (judged && !same) {
+    if (judged && !same && etag[0]) {
         memcpy(writing->res->etag, etag, LIMIT_ETAG);
         (void)http_store_put_done(writing);
         return STEP_DONE;

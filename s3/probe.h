@@ -23,7 +23,10 @@ struct probe_seen {
         copy_wrong_source; /* copy_wrong_source: x-amz-copy-source-if-match that does not hold */
     int copy_to_existing;  /* with If-None-Match: * */
     bool kept_after_copy;
-    bool listed;
+    bool listed; /* each of three listings right after a change showed it */
+    bool name_folded,
+        name_kept;   /* a decomposed name is there as its composed form; as itself only */
+    bool bytes_kept; /* a name that is not UTF-8 comes back as it is */
     bool presign_works;
     /* Completions of uploads in parts (probe_multi.c): of a new key with If-None-Match: *, without a condition where
      * that failed, over an existing key, with a wrong and with the right If-Match. */
@@ -31,7 +34,7 @@ struct probe_seen {
     bool kept_parts; /* the object of the first one holds its part */
     bool kept_after_complete_again, kept_after_complete_match;
     bool upload_listed;
-    bool part_copied;
+    bool part_copied, part_copied_twice; /* with the source's name encoded once, or twice */
     bool deleted_many;
 };
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/scope.h"
+#include "s3/http_store_copy_impl.h"
 #include "s3/http_store_multi_impl.h"
 #include "s3/probe_impl.h"
 
@@ -14,7 +15,7 @@
 struct asking {
     struct http_store *self;
     const char *key;
-    const char *source; /* an object that is there */
+    const char *source; /* an object that is there; another decoding would change its name */
     bool quoted;
     struct probe_seen *seen;
     struct http_store_multi multi;
@@ -116,8 +117,8 @@ complete_once(struct asking *asking, const char *header, const char *value, bool
         if (header)
             client_field(&request, header, value);
         client_answer_init(&answer);
-        int result =
-            http_store_multi_complete(&asking->multi, &request, &answer, asking->etag, &err);
+        char etag[LIMIT_ETAG];
+        int result = http_store_multi_complete(&asking->multi, &request, &answer, etag, &err);
         int status = result < 0 && good(answer.response.status) ? 0 : answer.response.status;
         *gone = result == 0 || http_store_multi_is_lost(&answer);
         bool again = result < 0 &&
@@ -172,9 +173,12 @@ holds(struct asking *asking, const char *text)
     const struct store_get req = { .key = asking->key, .sink = collect, .sink_arg = &got };
     buf_init(&got, 64);
     store_object_init(&object);
-    int result = http_store_get(&asking->self->store, &req, &object, &err);
+    bool same = http_store_get(&asking->self->store, &req, &object, &err) == 0 &&
+                strcmp(buf_cstr(&got), text) == 0;
+    if (same)
+        memcpy(asking->etag, object.etag, sizeof(object.etag));
     store_object_release(&object);
-    return result == 0 && strcmp(buf_cstr(&got), text) == 0;
+    return same;
 }
 
 static bool
@@ -202,15 +206,13 @@ ask_completion(struct asking *asking)
     seen->kept_parts = holds(asking, asking->there);
     if (!seen->kept_parts)
         return;
-    (void)snprintf(match, sizeof(match), asking->quoted ? "\"%s\"" : "%s", asking->etag);
     memcpy(before, asking->there, sizeof(before));
     seen->complete_again = complete(asking, "if-none-match", "*");
     seen->kept_after_complete_again = holds(asking, before);
     memcpy(before, asking->there, sizeof(before));
-    if (good(seen->complete_again))
-        (void)snprintf(match, sizeof(match), asking->quoted ? "\"%s\"" : "%s", asking->etag);
     seen->complete_wrong_match = complete(asking, "if-match", WRONG_ETAG);
     seen->kept_after_complete_match = holds(asking, before);
+    (void)snprintf(match, sizeof(match), asking->quoted ? "\"%s\"" : "%s", asking->etag);
     if (seen->complete_wrong_match == 412)
         seen->complete_match = complete(asking, "if-match", match);
     if (asking->open)
@@ -236,24 +238,29 @@ copy_etag(const struct client_answer *answer, char etag[LIMIT_ETAG], struct err 
                                  err);
 }
 
+static bool
+copies_part(struct asking *asking, bool twice)
+{
+    struct err err = ERR_INIT;
+    scope_buf source;
+    buf_init(&source, 16 * LIMIT_KEY);
+    if (http_store_copy_source(&asking->self->client, asking->source, twice, &source, &err) < 0 ||
+        begin(asking, &err) < 0)
+        return false;
+    bool copied =
+        http_store_multi_part(&asking->multi, 0, copy_part, &source, copy_etag, &err) == 0;
+    if (!copied)
+        log_debug(s3, "probe: no copy of a part twice=%d why=%s", (int)twice, err.msg);
+    give_up(asking);
+    return copied;
+}
+
 static void
 ask_copy_part(struct asking *asking)
 {
-    const struct client *client = &asking->self->client;
-    struct err err = ERR_INIT;
-    scope_buf key;
-    scope_buf source;
-    buf_init(&key, LIMIT_KEY + 1);
-    buf_init(&source, 4 * LIMIT_KEY);
-    if (client_full_key(client, asking->source, &key, &err) < 0 ||
-        canonical_path("", client->bucket, buf_cstr(&key), &source, &err) < 0 ||
-        begin(asking, &err) < 0)
-        return;
-    asking->seen->part_copied =
-        http_store_multi_part(&asking->multi, 0, copy_part, &source, copy_etag, &err) == 0;
+    asking->seen->part_copied = copies_part(asking, false);
     if (!asking->seen->part_copied)
-        log_debug(s3, "probe: no copy of a part why=%s", err.msg);
-    give_up(asking);
+        asking->seen->part_copied_twice = copies_part(asking, true);
 }
 
 static void
@@ -272,9 +279,8 @@ probe_multi(struct http_store *self, const char *key, const char *source, struct
     struct asking asking = {
         .self = self, .key = key, .source = source, .quoted = !good(seen->match_bare), .seen = seen
     };
-    if (self->client.provider->no_multipart)
-        return;
-    ask_completion(&asking);
+    if (!self->client.provider->no_multipart)
+        ask_completion(&asking);
     if (good(seen->complete_absent) || good(seen->complete))
         ask_copy_part(&asking);
     ask_delete_many(&asking);

@@ -277,10 +277,12 @@ provider_caps(const struct provider *provider, struct store_caps *out)
         .list_consistent = STORE_NOT_PROBED,
         .presign = STORE_NOT_PROBED,
         .folds_names = STORE_NOT_PROBED,
+        .any_bytes = STORE_NOT_PROBED,
         .multipart = STORE_NOT_PROBED,
         .complete_if_absent = STORE_NOT_PROBED,
         .complete_if_match = STORE_NOT_PROBED,
         .copy_parts = STORE_NOT_PROBED,
+        .copy_parts_decodes_twice = STORE_NOT_PROBED,
         .delete_many = STORE_NOT_PROBED,
         .list_uploads = STORE_NOT_PROBED,
     };

@@ -180,10 +180,13 @@ struct store_caps {
     enum store_yes_no list_consistent;
     enum store_yes_no presign;
     enum store_yes_no folds_names; /* YES: keys are composed to NFC */
+    enum store_yes_no any_bytes;   /* NO: keys that are not UTF-8 are refused, or become others */
     enum store_yes_no multipart;
     enum store_yes_no complete_if_absent,
-        complete_if_match;         /* CompleteMultipartUpload judges them */
-    enum store_yes_no copy_parts;  /* UploadPartCopy */
+        complete_if_match;        /* CompleteMultipartUpload judges them */
+    enum store_yes_no copy_parts; /* UploadPartCopy */
+    /* YES: UploadPartCopy decodes the name of its source twice (RGW 16), so that "a%20b" would be "a b" */
+    enum store_yes_no copy_parts_decodes_twice;
     enum store_yes_no delete_many; /* DeleteObjects */
     enum store_yes_no list_uploads;
     int64_t min_write_interval_ns; /* per key; 1 s at R2 */
@@ -237,7 +240,7 @@ struct store {
     const struct store_ops *ops;
     struct store *next; /* the wrapped store, owned; NULL at the bottom */
     struct store_caps caps;
-    char url[512]; /* for messages: never holds a secret */
+    char url[512];     /* for messages: never holds a secret */
     char provider[24]; /* name of its profile (s3/provider.h), "" when it has none */
 };
 
@@ -288,7 +291,8 @@ int store_put_small(struct store *store, const char *key, const void *data, size
                     struct store_cond cond, struct store_put_result *res,
                     struct err *err) MUST_CHECK;
 
-/* Plain words for each capability that is missing or was not proven, one line each, for doctor and status. */
+/* Plain words for each capability that is missing or was not proven, one line each, for doctor and status: what it means
+ * and what to do. Lines that begin with "note: " ask for nothing. */
 int store_caps_explain(const struct store_caps *caps, struct buf *out, struct err *err) MUST_CHECK;
 
 #endif

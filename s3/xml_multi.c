@@ -17,6 +17,7 @@ struct one_value {
     const char *name;
     char *out;
     size_t size;
+    bool seen;
 };
 
 static int
@@ -26,9 +27,10 @@ one_end(struct xml_walk *walk, const char *name, const char *text)
     if (!xml_walk_below_root(walk, value->root) || strcmp(name, value->name) != 0)
         return 0;
     size_t len = strlen(text);
-    if (len >= value->size || value->out[0])
+    if (len >= value->size || value->seen)
         return err_set(walk->err, ERR_STORE_BAD_ANSWER, "bad %s in %s", name, value->root);
     memcpy(value->out, text, len + 1);
+    value->seen = true;
     return 0;
 }
 
@@ -39,31 +41,42 @@ parse_one(const void *data, size_t len, struct one_value *value, struct err *err
     value->out[0] = '\0';
     if (xml_walk_run(&walk, data, len) < 0)
         return -1;
-    if (value->out[0] == '\0')
+    if (!value->seen)
         return err_set(err, ERR_STORE_BAD_ANSWER, "the store's answer is no %s with its %s",
                        value->root, value->name);
     return 0;
 }
 
 static int
+no_value(const struct one_value *value, struct err *err)
+{
+    return err_set(err, ERR_STORE_BAD_ANSWER, "no usable %s in %s", value->name, value->root);
+}
+
+static int
 parse_etag(const void *data, size_t len, const char *root, char etag[LIMIT_ETAG], struct err *err)
 {
     char text[2 * LIMIT_ETAG];
-    struct one_value value = { root, "ETag", text, sizeof(text) };
+    struct one_value value = { .root = root, .name = "ETag", .out = text, .size = sizeof(text) };
     etag[0] = '\0';
     if (parse_one(data, len, &value, err) < 0)
         return -1;
     if (etag_strip(text, etag) == 0)
         return 0;
     etag[0] = '\0';
-    return err_set(err, ERR_STORE_BAD_ANSWER, "bad ETag in %s", root);
+    return no_value(&value, err);
 }
 
 int
 xml_multi_initiated(const void *data, size_t len, char id[XML_UPLOAD_ID], struct err *err)
 {
-    struct one_value value = { "InitiateMultipartUploadResult", "UploadId", id, XML_UPLOAD_ID };
-    return parse_one(data, len, &value, err);
+    struct one_value value = { .root = "InitiateMultipartUploadResult",
+                               .name = "UploadId",
+                               .out = id,
+                               .size = XML_UPLOAD_ID };
+    if (parse_one(data, len, &value, err) < 0)
+        return -1;
+    return *id ? 0 : no_value(&value, err);
 }
 
 int
@@ -75,7 +88,16 @@ xml_multi_part_copied(const void *data, size_t len, char etag[LIMIT_ETAG], struc
 int
 xml_multi_completed(const void *data, size_t len, char etag[LIMIT_ETAG], struct err *err)
 {
-    return parse_etag(data, len, "CompleteMultipartUploadResult", etag, err);
+    char text[2 * LIMIT_ETAG];
+    struct one_value value = {
+        .root = "CompleteMultipartUploadResult", .name = "ETag", .out = text, .size = sizeof(text)
+    };
+    etag[0] = '\0';
+    if (parse_one(data, len, &value, err) < 0)
+        return -1;
+    if (etag_strip(text, etag) < 0)
+        etag[0] = '\0';
+    return 0;
 }
 
 /* ---- writing ---- */
@@ -286,14 +308,50 @@ uploads_end(struct xml_walk *walk, const char *name, const char *text)
     return upload->key && upload->id && *upload->id ? 0 : bad(walk, "an upload without", "key, id");
 }
 
+/* Could it be the result of an encoding? RGW encodes when asked to and does not say so. */
+static bool
+may_be_encoded(const char *text)
+{
+    for (; *text; text++) {
+        unsigned char byte;
+        bool plain = (*text >= '0' && *text <= '9') || (*text >= 'A' && *text <= 'Z') ||
+                     (*text >= 'a' && *text <= 'z') || strchr("-_.~/*()!'+", *text);
+        if (!plain && (*text != '%' || !hex_decode(text + 1, strnlen(text + 1, 2), &byte, 1)))
+            return false;
+    }
+    return true;
+}
+
+static bool
+looks_encoded(const struct xml_uploads *out)
+{
+    for (size_t i = 0; i < out->count; i++) {
+        if (!may_be_encoded(out->entry[i].key))
+            return false;
+    }
+    return true;
+}
+
+/* Where it is not said whether the markers are encoded, the last upload is the marker: they mean the same. */
 static int
-decode_uploads(struct xml_uploads *out, struct err *err)
+mark_last(struct xml_uploads *out, struct err *err)
+{
+    const struct xml_upload *last = &out->entry[out->count - 1];
+    free(out->next_key);
+    free(out->next_id);
+    out->next_key = strdup(last->key);
+    out->next_id = strdup(last->id);
+    return out->next_key && out->next_id ? 0 : err_nomem(err);
+}
+
+static int
+decode_keys(struct xml_uploads *out, struct err *err)
 {
     for (size_t i = 0; i < out->count; i++) {
         if (xml_walk_decode_key(&out->entry[i].key, err) < 0)
             return -1;
     }
-    return out->next_key ? xml_walk_decode_key(&out->next_key, err) : 0;
+    return 0;
 }
 
 int
@@ -309,12 +367,16 @@ xml_multi_uploads(const void *data, size_t len, struct xml_uploads *out, struct 
     if (xml_walk_clean(data, len, &clean, &changed, err) < 0 ||
         xml_walk_run(&walk, buf_cstr(&clean), clean.len) < 0)
         return -1;
-    if (changed && !state.url_encoded)
+    if (changed && !state.url_encoded && !looks_encoded(out))
         return err_set(err, ERR_STORE_BAD_ANSWER,
                        "the list of uploads holds characters that XML has not");
     if (!state.truncated_seen)
         return err_set(err, ERR_STORE_BAD_ANSWER, "the list of uploads has no IsTruncated");
-    return state.url_encoded ? decode_uploads(out, err) : 0;
+    if ((state.url_encoded || looks_encoded(out)) && decode_keys(out, err) < 0)
+        return -1;
+    if (state.url_encoded)
+        return out->next_key ? xml_walk_decode_key(&out->next_key, err) : 0;
+    return out->count > 0 ? mark_last(out, err) : 0;
 }
 
 /* ---- DeleteObjects ---- */

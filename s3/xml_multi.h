@@ -19,7 +19,7 @@ int xml_multi_initiated(const void *data, size_t len, char id[XML_UPLOAD_ID],
 /* <CopyPartResult>; the ETag without quotes. */
 int xml_multi_part_copied(const void *data, size_t len, char etag[LIMIT_ETAG],
                           struct err *err) MUST_CHECK;
-/* <CompleteMultipartUploadResult>; the ETag without quotes. */
+/* <CompleteMultipartUploadResult>; the ETag without quotes, or "": RGW 16 leaves it empty. */
 int xml_multi_completed(const void *data, size_t len, char etag[LIMIT_ETAG],
                         struct err *err) MUST_CHECK;
 /* <CompleteMultipartUpload> of parts 1 to `count`. */

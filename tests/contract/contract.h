@@ -35,6 +35,7 @@ extern const struct contract_case copy_cases[];
 extern const struct contract_case condition_cases[];
 extern const struct contract_case key_cases[];
 extern const struct contract_case list_cases[];
+extern const struct contract_case multipart_cases[];
 extern const struct contract_case other_cases[];
 
 void fail_case(struct ctx *ctx, const char *file, int line, const char *what);

@@ -14,7 +14,7 @@
 #include "tests/contract/contract.h"
 
 static const struct contract_case *const groups[] = {
-    object_cases, copy_cases, condition_cases, key_cases, list_cases, other_cases,
+    object_cases, copy_cases, condition_cases, key_cases, list_cases, multipart_cases, other_cases,
 };
 #define GROUP_COUNT (sizeof(groups) / sizeof(groups[0]))
 
