@@ -382,9 +382,10 @@ set_fields(struct exchange *x)
             return err_nomem(x->err);
         x->list = list;
     }
-    static const char *const none[] = { "Expect:", "Accept:" };
-    for (size_t i = 0; i < 2; i++) {
-        struct curl_slist *list = curl_slist_append(x->list, none[i]);
+    /* Two that libcurl is not to send, and no coding: the bytes come as they are stored. */
+    static const char *const always[] = { "Expect:", "Accept:", "Accept-Encoding: identity" };
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {
+        struct curl_slist *list = curl_slist_append(x->list, always[i]);
         if (!list)
             return err_nomem(x->err);
         x->list = list;
