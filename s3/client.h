@@ -38,6 +38,7 @@ struct client {
     struct credentials *keys;
     char *ca_file, *pins; /* NULL: none */
     bool requester_pays;
+    uint64_t max_put_bytes, max_copy_bytes; /* from the URL; 0: as the store says */
     struct limit requests_limit, up_limit, down_limit;
     struct http *http;
 
@@ -59,6 +60,8 @@ struct client {
 int client_open(struct client *client, const struct store_open_args *args,
                 struct err *err) MUST_CHECK;
 void client_close(struct client *client);
+/* Lowers what one PUT and one copy may carry to what the URL says. */
+void client_limit_caps(const struct client *client, struct store_caps *caps);
 
 /* As what a request counts; by its method when not said. */
 enum client_count { CLIENT_BY_METHOD, CLIENT_UPLOAD, CLIENT_OTHER };

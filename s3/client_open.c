@@ -14,9 +14,9 @@
 
 #define DEFAULT_CONNECTIONS 16
 
-static const char *const known_params[] = { "endpoint",        "region",  "style", "provider",
-                                            "public-endpoint", "account", "ca",    "pin",
-                                            "requester-pays",  NULL };
+static const char *const known_params[] = { "endpoint",        "region",  "style",    "provider",
+                                            "public-endpoint", "account", "ca",       "pin",
+                                            "requester-pays",  "max-put", "max-copy", NULL };
 
 static int
 copy(const char *text, char **out, struct err *err)
@@ -262,6 +262,29 @@ choose_payer(struct client *client, const struct url *url, struct err *err)
     return 0;
 }
 
+/* Proxies before a store often take less in one request than the store does. The 5 MiB are the least that every store takes
+ * as a part (docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html). */
+#define SIZE_LEAST (5ull << 20)
+
+static int
+choose_size(const struct url *url, const char *name, uint64_t *out, struct err *err)
+{
+    const char *text = url_param(url, name);
+    if (text && (!parse_size(text, out) || *out < SIZE_LEAST))
+        return err_set(err, ERR_USAGE, "%s is a size of at least 5 MiB such as 100M, not '%.20s'",
+                       name, text);
+    return 0;
+}
+
+void
+client_limit_caps(const struct client *client, struct store_caps *caps)
+{
+    if (client->max_put_bytes && client->max_put_bytes < caps->max_put_bytes)
+        caps->max_put_bytes = client->max_put_bytes;
+    if (client->max_copy_bytes && client->max_copy_bytes < caps->max_copy_bytes)
+        caps->max_copy_bytes = client->max_copy_bytes;
+}
+
 static int
 open_url(struct client *client, const struct url *url, const struct store_open_args *args,
          struct err *err)
@@ -270,7 +293,9 @@ open_url(struct client *client, const struct url *url, const struct store_open_a
         choose_endpoint(client, url, args->provider, err) < 0 ||
         choose_provider(client, url, args->provider, err) < 0 ||
         choose_region(client, url, err) < 0 || choose_trust(client, url, args->ca_file, err) < 0 ||
-        choose_payer(client, url, err) < 0)
+        choose_payer(client, url, err) < 0 ||
+        choose_size(url, "max-put", &client->max_put_bytes, err) < 0 ||
+        choose_size(url, "max-copy", &client->max_copy_bytes, err) < 0)
         return -1;
     client->loopback = is_loopback(client->endpoint.host);
     return choose_style(client, url, err);

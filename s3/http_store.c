@@ -30,10 +30,44 @@ http_store_etag(const struct http_store *self, const char *etag, struct buf *out
 
 /* ---- metadata on the wire ---- */
 
+/* "~name" is a header of its own (s3/meta.h), sent as it is; not the type, which every PUT has, nor one without a value. */
+static bool
+is_plain_header(const struct meta_entry *entry)
+{
+    return entry->name[0] == '~';
+}
+
+static bool
+is_sent(const struct meta_entry *entry)
+{
+    if (!is_plain_header(entry))
+        return true;
+    for (const char *c = entry->value; *c; c++) {
+        if ((unsigned char)*c > 0x7e)
+            return false;
+    }
+    return entry->value[0] != '\0' && strcmp(entry->name, "~content-type") != 0;
+}
+
+static int
+encode_header(const struct meta_entry *entry, struct buf *text, size_t offset[], struct err *err)
+{
+    offset[0] = text->len;
+    if (buf_append(text, entry->name + 1, strlen(entry->name), err) < 0)
+        return -1;
+    offset[1] = text->len;
+    return buf_append(text, entry->value, strlen(entry->value) + 1, err);
+}
+
 static int
 encode_meta(const struct meta *meta, struct buf *text, size_t offset[], struct err *err)
 {
     for (size_t i = 0; i < meta->count; i++) {
+        if (is_plain_header(&meta->entry[i])) {
+            if (encode_header(&meta->entry[i], text, offset + 2 * i, err) < 0)
+                return -1;
+            continue;
+        }
         offset[2 * i] = text->len;
         if (buf_appendf(text, err, META_PREFIX "%s", meta->entry[i].name) < 0 ||
             buf_append(text, "", 1, err) < 0)
@@ -55,7 +89,8 @@ http_store_meta_fields(const struct meta *meta, struct buf *text, struct client_
     if (encode_meta(meta, text, offset, err) < 0)
         return -1;
     for (size_t i = 0; i < meta->count; i++)
-        client_field(request, text->data + offset[2 * i], text->data + offset[2 * i + 1]);
+        if (is_sent(&meta->entry[i]))
+            client_field(request, text->data + offset[2 * i], text->data + offset[2 * i + 1]);
     return 0;
 }
 
@@ -90,6 +125,26 @@ http_store_placement_fields(const struct store_placement *placement, struct clie
                            request, err);
 }
 
+/* What an object has beside its user metadata and its type. */
+static int
+read_headers(const struct http_response *response, struct meta *out, struct err *err)
+{
+    static const char *const names[] = { "~cache-control", "~content-disposition",
+                                         "~content-encoding", "~content-language" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct err own = ERR_INIT;
+        const char *value = http_response_field(response, names[i] + 1);
+        if (!value || meta_set(out, names[i], value, &own) == 0)
+            continue;
+        if (own.code == ERR_NOMEM) {
+            *err = own;
+            return -1;
+        }
+        log_debug(s3, "a header left out name=%s why=%s", names[i] + 1, own.msg);
+    }
+    return 0;
+}
+
 static int
 read_meta(const struct http_response *response, struct meta *out, struct err *err)
 {
@@ -112,7 +167,7 @@ read_meta(const struct http_response *response, struct meta *out, struct err *er
         /* Somebody else's metadata beyond our limits does not make the object unreadable. */
         log_debug(s3, "metadata left out name=%s why=%s", name, own.msg);
     }
-    return 0;
+    return read_headers(response, out, err);
 }
 
 int
@@ -359,6 +414,7 @@ s3_store_open(const struct store_open_args *args, struct err *err)
     }
     self->store.ops = &http_store_ops;
     provider_caps(self->client.provider, &self->store.caps);
+    client_limit_caps(&self->client, &self->store.caps);
     (void)snprintf(self->store.provider, sizeof(self->store.provider), "%s",
                    self->client.provider->name);
     const char *slash = self->client.prefix[0] ? "/" : "";

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parse.h"
@@ -36,7 +37,8 @@ conclude_multi(const struct probe_seen *seen, struct store_caps *caps)
                                    seen->complete_again == 412 && seen->kept_after_complete_again);
     caps->complete_if_match = yes(works && seen->complete_wrong_match == 412 &&
                                   seen->kept_after_complete_match && good(seen->complete_match));
-    caps->copy_parts = yes(works && seen->part_copied);
+    caps->copy_parts = yes(works && (seen->part_copied || seen->part_copied_twice));
+    caps->copy_parts_decodes_twice = yes(!seen->part_copied && seen->part_copied_twice);
     caps->list_uploads = yes(works && seen->upload_listed);
     caps->delete_many = yes(seen->deleted_many);
 }
@@ -59,6 +61,10 @@ probe_conclude(const struct probe_seen *seen, const struct provider *provider,
     caps->copy_source_if_match = yes(good(seen->copy) && seen->copy_wrong_source == 412);
     caps->copy_dest_conditions = yes(seen->copy_to_existing == 412 && seen->kept_after_copy);
     caps->list_consistent = yes(seen->listed);
+    caps->folds_names = seen->name_folded ? STORE_YES
+                        : seen->name_kept ? STORE_NO
+                                          : STORE_NOT_PROBED;
+    caps->any_bytes = yes(seen->bytes_kept);
     caps->presign = yes(seen->presign_works);
     conclude_multi(seen, caps);
     provider_limit_caps(provider, caps);
@@ -71,6 +77,7 @@ struct probe {
     char key[PROBE_KEY_SIZE];
     char copy[PROBE_KEY_SIZE + 8];
     char race[PROBE_KEY_SIZE + 8];
+    char source[PROBE_KEY_SIZE + 8]; /* of a copied part */
     char parts[PROBE_KEY_SIZE + 8];
     char etag[LIMIT_ETAG]; /* of `key` now */
     struct probe_seen seen;
@@ -229,25 +236,6 @@ ask_race(struct probe *probe)
     }
 }
 
-static int
-found(void *arg, const struct store_list_entry *entry, struct err *err)
-{
-    (void)err;
-    struct probe *probe = arg;
-    if (strcmp(entry->key, probe->key) == 0)
-        probe->seen.listed = true;
-    return 0;
-}
-
-static void
-ask_list(struct probe *probe)
-{
-    struct err err = ERR_INIT;
-    const struct store_list req = { .prefix = probe->key, .limit = 10, .fn = found, .arg = probe };
-    if (http_store_list(&probe->self->store, &req, &err) < 0)
-        log_debug(s3, "probe: listing failed why=%s", err.msg);
-}
-
 static void
 ask_presign(struct probe *probe)
 {
@@ -296,6 +284,7 @@ clean_up(struct probe *probe)
     (void)delete_key(probe, probe->key, NULL);
     (void)delete_key(probe, probe->copy, NULL);
     (void)delete_key(probe, probe->race, NULL);
+    (void)delete_key(probe, probe->source, NULL);
     if (!probe->seen.deleted_many)
         (void)delete_key(probe, probe->parts, NULL);
 }
@@ -328,10 +317,59 @@ create(struct probe *probe, struct err *err)
     return 0;
 }
 
+/* ---- three threads, since every start waits for the answers ---- */
+
+static void *
+ask_names(void *arg)
+{
+    struct probe *probe = arg;
+    ask_race(probe);
+    probe_names(probe->self, probe->key, &probe->seen);
+    return NULL;
+}
+
+static void *
+ask_parts(void *arg)
+{
+    struct probe *probe = arg;
+    (void)put_text(probe, probe->source, "source", NULL, NULL, NULL);
+    probe_multi(probe->self, probe->parts, probe->source, &probe->seen);
+    return NULL;
+}
+
+/* In a thread of its own, or here when there is none. */
+static void
+start_asking(pthread_t *thread, bool *running, void *(*questions)(void *), struct probe *probe)
+{
+    *running = pthread_create(thread, NULL, questions, probe) == 0;
+    if (!*running)
+        (void)questions(probe);
+}
+
+/* Each thread has its own keys and its own members of probe->seen. Parts need to know how ETags are sent. */
+static void
+ask_all(struct probe *probe)
+{
+    pthread_t names;
+    pthread_t parts;
+    bool names_run;
+    bool parts_run;
+    start_asking(&names, &names_run, ask_names, probe);
+    ask_conditions(probe);
+    start_asking(&parts, &parts_run, ask_parts, probe);
+    ask_presign(probe);
+    ask_delete_and_copy(probe);
+    if (names_run)
+        pthread_join(names, NULL);
+    if (parts_run)
+        pthread_join(parts, NULL);
+}
+
 int
 http_store_probe(struct store *store, struct store_caps *caps, struct err *err)
 {
     struct probe probe = { .self = http_store_of(store) };
+    int64_t began = clock_mono_ns();
     char id[ULID_SIZE];
     if (ulid_new(id, err) < 0)
         return -1;
@@ -339,16 +377,15 @@ http_store_probe(struct store *store, struct store_caps *caps, struct err *err)
     (void)snprintf(probe.copy, sizeof(probe.copy), "%s-copy", probe.key);
     (void)snprintf(probe.parts, sizeof(probe.parts), "%s-parts", probe.key);
     (void)snprintf(probe.race, sizeof(probe.race), "%s-race", probe.key);
+    (void)snprintf(probe.source, sizeof(probe.source), "%s-a+b%%41", probe.key);
     if (create(&probe, err) < 0)
         return -1;
-    ask_list(&probe);
-    ask_presign(&probe);
-    ask_conditions(&probe);
-    ask_race(&probe);
-    probe_multi(probe.self, probe.parts, probe.key, &probe.seen);
-    ask_delete_and_copy(&probe);
+    ask_all(&probe);
     clean_up(&probe);
     probe_conclude(&probe.seen, probe.self->client.provider, caps);
+    client_limit_caps(&probe.self->client, caps);
     store->caps = *caps;
+    log_info(s3, "store asked url=%s took_ms=%lld", store->url,
+             (long long)((clock_mono_ns() - began) / NS_PER_MS));
     return 0;
 }
