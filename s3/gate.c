@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/parse.h"
 #include "s3/store.h"
 
 static int
@@ -62,6 +63,17 @@ check_common(const struct store *store, const char *key, int64_t deadline_ns, st
     if (check_key(key, err) < 0)
         return -1;
     return check_deadline(store, deadline_ns, err);
+}
+
+/* A store that would file the object under another name gets no such name. */
+static int
+check_new_key(const struct store *store, const char *key, struct err *err)
+{
+    if (store->caps.any_bytes == STORE_NO && !utf8_valid(key, strlen(key)))
+        return err_set(err, ERR_BAD_NAME,
+                       "'%.200s' is not UTF-8, and this store does not keep such names: rename it",
+                       key);
+    return 0;
 }
 
 static void
@@ -182,7 +194,7 @@ check_put(const struct store *store, const struct store_put *req, struct err *er
     if (store->caps.multipart != STORE_NO)
         max = LIMIT_FILE_SIZE;
     if (check_common(store, req->key, req->deadline_ns, err) < 0 ||
-        check_cond(store, &req->cond, err) < 0)
+        check_new_key(store, req->key, err) < 0 || check_cond(store, &req->cond, err) < 0)
         return -1;
     if (req->body.size > max)
         return err_set(err, ERR_TOO_LARGE, "'%.200s' has %llu bytes, one write takes at most %llu",
@@ -247,7 +259,8 @@ check_copy(const struct store *store, const struct store_copy *req, struct err *
 {
     if (check_key(req->from, err) < 0)
         return -1;
-    if (check_common(store, req->to, req->deadline_ns, err) < 0)
+    if (check_common(store, req->to, req->deadline_ns, err) < 0 ||
+        check_new_key(store, req->to, err) < 0)
         return -1;
     if (req->from_if_match && check_etag(req->from_if_match, err) < 0)
         return -1;

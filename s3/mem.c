@@ -564,6 +564,8 @@ mem_probe(struct store *store, struct store_caps *caps, struct err *err)
         .list_consistent = STORE_YES,
         .presign = STORE_NO,
         .folds_names = STORE_NO,
+        .any_bytes = STORE_YES,
+        .delete_many = STORE_YES,
         .max_put_bytes = LIMIT_PUT_BODY,
     };
     return 0;

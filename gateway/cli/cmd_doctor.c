@@ -193,12 +193,18 @@ check_space(struct doctor *d)
         say(d, OK, "state", "'%s', %s free", d->state, size);
 }
 
+/* What store_caps_explain() says: habits of the store that ask for nothing begin with this. */
+#define NOTE "note: "
+
 static void
 say_words(struct doctor *d, const char *words)
 {
+    const size_t note = strlen(NOTE);
     while (*words != '\0') {
         size_t len = strcspn(words, "\n");
-        if (len > 0)
+        if (len > note && strncmp(words, NOTE, note) == 0)
+            say(d, OK, "store", "%.*s", (int)(len - note), words + note);
+        else if (len > 0)
             say(d, WARN, "store", "%.*s", (int)len, words);
         words += len + (words[len] == '\n');
     }

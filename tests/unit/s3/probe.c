@@ -25,6 +25,8 @@ static const struct probe_seen good_store = {
     .copy_to_existing = 412,
     .kept_after_copy = true,
     .listed = true,
+    .name_kept = true,
+    .bytes_kept = true,
     .presign_works = true,
 };
 
@@ -51,6 +53,27 @@ everything_works(void **state)
     assert_int_equal(caps.etag_quoted, STORE_YES);
     assert_int_equal(caps.list_consistent, STORE_YES);
     assert_int_equal(caps.presign, STORE_YES);
+}
+
+/* Names and listings: R2 composes names; its local server stores what is not UTF-8 under another name. */
+static void
+names_and_listings(void **state)
+{
+    (void)state;
+    struct store_caps caps = conclude(good_store, "generic");
+    assert_int_equal(caps.folds_names, STORE_NO);
+    assert_int_equal(caps.any_bytes, STORE_YES);
+    struct probe_seen seen = good_store;
+    seen.name_kept = seen.bytes_kept = seen.listed = false;
+    caps = conclude(seen, "generic"); /* the writes failed: nothing is known of accents */
+    assert_int_equal(caps.folds_names, STORE_NOT_PROBED);
+    assert_int_equal(caps.any_bytes, STORE_NO);
+    assert_int_equal(caps.list_consistent, STORE_NO);
+    seen.name_folded = true;
+    caps = conclude(seen, "generic");
+    assert_int_equal(caps.folds_names, STORE_YES);
+    caps = conclude(good_store, "r2"); /* the profile knows better than one look */
+    assert_int_equal(caps.folds_names, STORE_YES);
 }
 
 /* Ceph RGW 16.2: only the bare ETag, deletes and copies without conditions. */
@@ -137,8 +160,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_works),   cmocka_unit_test(ceph),
-        cmocka_unit_test(ignores_conditions), cmocka_unit_test(half_truths),
+        cmocka_unit_test(everything_works),
+        cmocka_unit_test(names_and_listings),
+        cmocka_unit_test(ceph),
+        cmocka_unit_test(ignores_conditions),
+        cmocka_unit_test(half_truths),
         cmocka_unit_test(profile_leads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
