@@ -18,6 +18,7 @@
 #define LIMIT_ETAG 128
 #define LIMIT_META_ENTRIES 32
 #define LIMIT_META_BYTES 8192
+#define LIMIT_EXTRA 1536 /* what others wrote with an object, kept for its next PUT */
 #define LIMIT_HTTP_HEADERS 65536
 #define LIMIT_XML_BODY (8u << 20)
 #define LIMIT_LIST_PAGE 1000

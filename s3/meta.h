@@ -8,6 +8,8 @@
 /*
  * User metadata of an object: x-amz-meta-* without the prefix. Names are lower case ASCII (RFC 9110 token characters);
  * values are bytes without control characters, encoded on the wire by RFC 2047 where they are not ASCII (docs/stores.md).
+ * A name that begins with "~" is a header of the object itself, which stores keep and give back like user metadata:
+ * "~cache-control", "~content-disposition", "~content-encoding", "~content-language"; an empty value is not sent.
  */
 struct meta_entry {
     char *name;

@@ -150,17 +150,30 @@ struct index_key {
     int64_t owner;     /* node or 0 */
     bool discard;      /* removed or moved by us knowing this version: to be deleted or replaced */
     uint64_t sequence; /* index_sequence() of the last change */
+    int64_t
+        modified_ns; /* the object's time in the last listing, 0: not listed since it was written */
 };
 typedef int index_key_fn(void *arg, const struct index_key *row, struct err *err);
 int index_key_get(struct index_tx *tx, const char *key, struct index_key *out,
                   struct err *err) MUST_CHECK;
 int index_key_put(struct index_tx *tx, const struct index_key *row,
-                  struct err *err) MUST_CHECK; /* insert or replace */
+                  struct err *err) MUST_CHECK; /* insert or replace; sets sequence itself */
 int index_key_delete(struct index_tx *tx, const char *key,
                      struct err *err) MUST_CHECK; /* absent is fine */
 /* Keys that start with `prefix`, greater than `after` ("" from the start), in bytewise order. */
 int index_key_range(struct index_tx *tx, const char *prefix, const char *after, unsigned limit,
                     index_key_fn *fn, void *arg, struct err *err) MUST_CHECK;
+
+/* ---- extras: what others wrote with an object and nobody here has a use for, kept so that the next PUT sends it again ---- */
+struct index_extra {
+    int64_t node;
+    char text[LIMIT_EXTRA + 1]; /* volume/extra.c */
+};
+int index_extra_get(struct index_tx *tx, int64_t node, struct index_extra *out,
+                    struct err *err) MUST_CHECK;
+int index_extra_put(struct index_tx *tx, const struct index_extra *row, struct err *err) MUST_CHECK;
+/* Absent is fine; a node's goes with the node. */
+int index_extra_delete(struct index_tx *tx, int64_t node, struct err *err) MUST_CHECK;
 
 /* ---- contents: one row per content file in the cache ---- */
 struct index_content {

@@ -70,6 +70,7 @@ struct index_counters {
     int64_t last[COUNTER_COUNT];
 };
 
+extern const struct index_table index_table_extras;
 extern const struct index_table index_table_counters, index_table_meta, index_table_volumes,
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
     index_table_versions, index_table_conflicts, index_table_opens, index_table_answers,
@@ -123,6 +124,9 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(KEY_FROM, SELECT, &index_table_keys, "WHERE key >= ?1 ORDER BY key")                       \
     X(KEY_PUT, REPLACE, &index_table_keys, "")                                                   \
     X(KEY_DELETE, DELETE, &index_table_keys, "WHERE key = ?1")                                   \
+    X(EXTRA_GET, SELECT, &index_table_extras, "WHERE node = ?1")                                 \
+    X(EXTRA_PUT, REPLACE, &index_table_extras, "")                                               \
+    X(EXTRA_DELETE, DELETE, &index_table_extras, "WHERE node = ?1")                              \
     X(CONTENT_GET, SELECT, &index_table_contents, "WHERE id = ?1")                               \
     X(CONTENT_EACH, SELECT, &index_table_contents, "ORDER BY id")                                \
     X(CONTENT_OF_NODE, SELECT, &index_table_contents, "WHERE node = ?1 ORDER BY id DESC")        \

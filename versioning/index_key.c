@@ -7,7 +7,7 @@ static const struct index_column columns[] = {
     INDEX_COLUMN(index_key, TEXT, etag),     INDEX_COLUMN(index_key, TEXT, version),
     INDEX_COLUMN(index_key, TEXT, sha256),   INDEX_COLUMN(index_key, UINT, size),
     INDEX_COLUMN(index_key, INT, owner),     INDEX_COLUMN(index_key, BOOL, discard),
-    INDEX_COLUMN(index_key, UINT, sequence),
+    INDEX_COLUMN(index_key, UINT, sequence), INDEX_COLUMN(index_key, INT, modified_ns),
 };
 const struct index_table index_table_keys = INDEX_TABLE(index_key, "keys", columns);
 
@@ -27,7 +27,9 @@ index_key_get(struct index_tx *tx, const char *key, struct index_key *out, struc
 int
 index_key_put(struct index_tx *tx, const struct index_key *row, struct err *err)
 {
-    return index_row_write(tx, STATEMENT_KEY_PUT, &index_table_keys, row, NULL, err);
+    struct index_key now = *row;
+    now.sequence = index_sequence(tx);
+    return index_row_write(tx, STATEMENT_KEY_PUT, &index_table_keys, &now, NULL, err);
 }
 
 int

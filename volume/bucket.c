@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/extra_impl.h"
 #include "volume/listing_impl.h"
 
 /* What others put into the bucket: listings and HEADs merged into the index (docs/mechanisms.md section 8). */
@@ -130,6 +131,7 @@ struct complete_call {
     char key[LIMIT_KEY + 1]; /* where to look: the row's, or where a folder's marker would be */
     struct observed seen;
     struct object_attrs attrs;
+    char extra[LIMIT_EXTRA + 1];
     char target[LIMIT_SYMLINK + 1];
     bool symlink;
     bool stale;
@@ -181,6 +183,8 @@ complete_tx(struct index_tx *tx, void *arg, struct err *err)
         return 0;
     row.flags &= ~(unsigned)INDEX_NODE_META_UNKNOWN;
     complete_mode(&row, call);
+    if (extra_save(tx, row.id, call->extra, err) != 0)
+        return -1;
     if (row.version[0] == '\0' && identity_believed(&call->seen, NULL)) {
         text_set(row.version, call->seen.version);
         if (index_key_get(tx, row.key, &key, err) != 0)
@@ -268,8 +272,10 @@ bucket_complete_node(struct volume_service *service, const struct volume_ctx *ct
         return 0;
     store_object_init(&object);
     int rc = store_head(service->store, call.key, service_deadline(ctx), &object, &local);
-    if (rc == 0)
+    if (rc == 0) {
         object_read(&object, &call.seen, &call.attrs);
+        extra_collect(&object, &call.row, call.extra);
+    }
     store_object_release(&object);
     service_store_seen(service, rc == 0 || local.code == ERR_NOT_FOUND ? NULL : &local);
     if (rc != 0 && local.code == ERR_NOT_FOUND)

@@ -205,6 +205,59 @@ merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry
     return ids_add(&call->folders, node.id, err);
 }
 
+/* The same bytes under another time: a client has written the object's metadata anew (chmod by s3fs is a copy onto itself). */
+static int
+mark_changed(struct index_tx *tx, struct dir_call *call, int64_t id, struct err *err)
+{
+    struct index_node node;
+    struct index_content content;
+    struct err missing = ERR_INIT;
+    if (id <= 0)
+        return 0;
+    if (index_node_get(tx, id, &node, &missing) != 0) {
+        if (missing.code == ERR_NOT_FOUND)
+            return 0;
+        *err = missing;
+        return -1;
+    }
+    /* What is newer here goes out with its own. */
+    if ((node.flags & (INDEX_NODE_ATTRS_DIRTY | INDEX_NODE_ORPHAN)) != 0)
+        return 0;
+    if (node.content != 0 && (index_content_get(tx, node.content, &content, &missing) != 0 ||
+                              content.state != CONTENT_CLEAN))
+        return 0;
+    node.flags |= INDEX_NODE_META_UNKNOWN;
+    event_emit(call->service, VOLUME_EVENT_CHANGED, &node, 0);
+    return index_node_update(tx, &node, err);
+}
+
+static int
+note_time(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
+          struct index_key *row, struct err *err)
+{
+    if (row->modified_ns == entry->mtime_ns || row->sequence > call->sequence)
+        return 0;
+    if (row->modified_ns != 0 && mark_changed(tx, call, row->owner, err) != 0)
+        return -1;
+    row->modified_ns = entry->mtime_ns;
+    return index_key_put(tx, row, err);
+}
+
+static int
+note_new_time(struct index_tx *tx, const struct seen_entry *entry, struct err *err)
+{
+    struct index_key row;
+    struct err missing = ERR_INIT;
+    if (index_key_get(tx, entry->key, &row, &missing) != 0) {
+        if (missing.code == ERR_NOT_FOUND)
+            return 0;
+        *err = missing;
+        return -1;
+    }
+    row.modified_ns = entry->mtime_ns;
+    return index_key_put(tx, &row, err);
+}
+
 /* An object that has no row yet, or another ETag than its row. */
 static int
 merge_new_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
@@ -225,14 +278,16 @@ merge_new_object(struct index_tx *tx, struct dir_call *call, const struct seen_e
     sync_observe(&kv->view, &seen, &effect);
     if (effect.bits == 0)
         return 0;
-    return view_apply(&(struct view_change){ .service = call->service,
-                                             .tx = tx,
-                                             .key = entry->key,
-                                             .kv = kv,
-                                             .effect = &effect,
-                                             .attrs = &attrs,
-                                             .drop = &call->drop },
-                      err);
+    if (view_apply(&(struct view_change){ .service = call->service,
+                                          .tx = tx,
+                                          .key = entry->key,
+                                          .kv = kv,
+                                          .effect = &effect,
+                                          .attrs = &attrs,
+                                          .drop = &call->drop },
+                   err) != 0)
+        return -1;
+    return note_new_time(tx, entry, err);
 }
 
 static int
@@ -251,7 +306,7 @@ merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry
         if (strcmp(row.etag, entry->etag) == 0) {
             if (row.owner == 0 && !row.discard)
                 hide_key(call, entry->key, "a folder has this name");
-            return 0;
+            return note_time(tx, call, entry, &row, err);
         }
         if (row.sequence > call->sequence)
             return 0; /* changed here since the listing began */

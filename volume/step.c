@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "volume/dialect_impl.h"
+#include "volume/extra_impl.h"
 #include "volume/step_impl.h"
 
 /*
@@ -120,7 +121,8 @@ begin(struct step *step, struct index_tx *tx, struct err *err)
         meta_release(&step->meta);
         meta_init(&step->meta);
         if (object_meta_make(&step->kv.node, &step->kv.content, step->kv.view.rules.epoch,
-                             &step->meta, err) != 0)
+                             &step->meta, err) != 0 ||
+            extra_add(tx, step->kv.node.id, &step->meta, err) != 0)
             return -1;
         if (step->kv.conflict_id[0] == '\0' &&
             (step->kv.node.flags & INDEX_NODE_ATTRS_DIRTY) != 0) {
@@ -353,8 +355,11 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
     struct store_placement placement;
     struct store_put put = { .key = step->key,
                              .meta = &step->meta,
-                             .content_type = dialect_content_type(&step->kv.node),
+                             .content_type = extra_content_type(
+                                 &step->meta, dialect_content_type(&step->kv.node)),
                              .placement = object_placement(&step->kv.volume, &room, &placement) };
+    if (extra_check_encoding(&step->meta, file == NULL ? -1 : cache_file_fd(file), err) != 0)
+        return -1;
     put.body.size = content->size;
     put.body.fd = -1;
     if (file != NULL)

@@ -1,0 +1,122 @@
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "volume/dialect_impl.h"
+#include "volume/extra_impl.h"
+
+#define TYPE "~content-type"
+#define ENCODING "~content-encoding"
+
+/* Said anew at every PUT. */
+static bool
+is_ours(const char *name)
+{
+    static const char *const names[] = { "mtime", "mode", "uid", "gid", "s3cmd-attrs" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return strncmp(name, "holdfast-", 9) == 0;
+}
+
+static void
+add_line(char *text, const char *name, const char *value)
+{
+    size_t used = strlen(text), more = strlen(name) + strlen(value) + 2;
+    if (used + more > LIMIT_EXTRA) {
+        log_warn(volume,
+                 "metadata of others is too long to be kept: the next change here drops it name=%s",
+                 name);
+        return;
+    }
+    (void)snprintf(text + used, LIMIT_EXTRA + 1 - used, "%s\t%s\n", name, value);
+}
+
+/* "aws-chunked" tells how a request was sent, and some stores keep it; the object is not stored so. */
+static const char *
+real_encoding(const char *value)
+{
+    static const char chunked[] = "aws-chunked";
+    if (strncasecmp(value, chunked, sizeof(chunked) - 1) != 0)
+        return value;
+    value += sizeof(chunked) - 1;
+    return value + strspn(value, " ,");
+}
+
+void
+extra_collect(const struct store_object *object, const struct index_node *node, char *text)
+{
+    const char *type = object->content_type;
+    text[0] = '\0';
+    for (size_t i = 0; i < object->meta.count; i++) {
+        const struct meta_entry *entry = &object->meta.entry[i];
+        const char *value =
+            strcmp(entry->name, ENCODING) == 0 ? real_encoding(entry->value) : entry->value;
+        if (!is_ours(entry->name) && value[0] != '\0')
+            add_line(text, entry->name, value);
+    }
+    if (type[0] != '\0' && strcasecmp(type, "application/octet-stream") != 0 &&
+        strcasecmp(type, "binary/octet-stream") != 0 &&
+        strcasecmp(type, dialect_content_type(node)) != 0)
+        add_line(text, TYPE, type);
+}
+
+int
+extra_save(struct index_tx *tx, int64_t node, const char *text, struct err *err)
+{
+    struct index_extra row = { .node = node };
+    if (text[0] == '\0')
+        return index_extra_delete(tx, node, err);
+    text_set(row.text, text);
+    return index_extra_put(tx, &row, err);
+}
+
+int
+extra_add(struct index_tx *tx, int64_t node, struct meta *meta, struct err *err)
+{
+    struct index_extra row;
+    struct err missing = ERR_INIT;
+    char *rest = NULL;
+    if (index_extra_get(tx, node, &row, &missing) != 0) {
+        if (missing.code == ERR_NOT_FOUND)
+            return 0;
+        *err = missing;
+        return -1;
+    }
+    for (char *line = strtok_r(row.text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char *tab = strchr(line, '\t');
+        if (tab == NULL)
+            continue;
+        *tab = '\0';
+        if (meta_get(meta, line) == NULL && meta_set(meta, line, tab + 1, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+const char *
+extra_content_type(const struct meta *meta, const char *type)
+{
+    const char *chosen = meta_get(meta, TYPE);
+    return chosen == NULL ? type : chosen;
+}
+
+int
+extra_check_encoding(struct meta *meta, int fd, struct err *err)
+{
+    static const struct {
+        const char *name;
+        unsigned char magic[2];
+    } known[] = { { "gzip", { 0x1f, 0x8b } }, { "zstd", { 0x28, 0xb5 } } };
+    const char *encoding = meta_get(meta, ENCODING);
+    unsigned char head[2] = { 0, 0 };
+    if (encoding == NULL || fd < 0)
+        return 0;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcasecmp(encoding, known[i].name) == 0 &&
+            (pread(fd, head, sizeof(head), 0) != sizeof(head) ||
+             memcmp(head, known[i].magic, sizeof(head)) != 0))
+            return meta_set(meta, ENCODING, "", err);
+    return 0;
+}
