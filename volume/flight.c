@@ -336,6 +336,9 @@ find_ahead_locked(struct inode *inode, uint64_t *from, uint64_t *to)
             !flight_unclaimed_locked(inode, off, end, from, to))
             continue;
         uint64_t span = readahead_span(&inode->ahead, i);
+        /* The window moves on with each read: what is still far off waits until it is worth a request. */
+        if (*to - *from < span && *to >= end && *from - off > span)
+            continue;
         if (*to - *from > span)
             *to = *from + span;
         return true;
