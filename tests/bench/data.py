@@ -177,4 +177,4 @@ def main(arguments):
     report_.write(report, options.json, options.html)
     if not all(result["bytes_ok"] for result in report["jobs"]):
         return 1
-    return 1 if options.judge and not all(result["pass"] for result in report["jobs"]) else 0
+    return 1 if options.judge and not report_.passed(report) else 0

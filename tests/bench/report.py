@@ -86,6 +86,18 @@ def rows(result):
                    number(ratio["median"], 2) if ratio else "", *cost_row(side, variant, samples)]
 
 
+MEMORY_TARGET = 200 << 20
+
+
+def memory_verdict(report):
+    return (f"{'PASS' if report['memory'] < MEMORY_TARGET else 'MISS'}  memory: {report['memory'] / 2**20:.0f} MiB at most was resident in the "
+            f"gateway (VmHWM), wanted under {MEMORY_TARGET >> 20}")
+
+
+def passed(report):
+    return report["memory"] < MEMORY_TARGET and all(result["pass"] for result in report["jobs"])
+
+
 def verdict(result):
     ratio, compared = result["ratio"], result["compared"]
     return (f"{'PASS' if result['pass'] else 'MISS'}  {result['job']}: {ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f}) of the "
@@ -110,7 +122,7 @@ def facts_lines(report):
            f"kernel caches {'dropped before each run' if report['caches_dropped'] else 'NOT dropped (that needs root)'}")
     yield (f"{options['size'] / 2**20:g} MiB large, {options['count']} files of {options['small_size']} bytes, {options['concurrency']} "
            f"connections on both sides, {options['runs']} runs of each variant")
-    yield f"largest resident size of the gateway (VmHWM): {report['memory'] / 2**20:.0f} MiB, wanted under 200"
+    yield memory_verdict(report)
 
 
 def print_text(report):
@@ -121,7 +133,7 @@ def print_text(report):
         print(f"\n{table(result)}\n{result['explained']}")
     for name, lines in report["perf"].items():
         print(f"\n-- where the gateway's time went in {name}\n" + "\n".join(lines))
-    print("\n" + "\n".join(verdict(result) for result in report["jobs"]))
+    print("\n" + "\n".join([*(verdict(result) for result in report["jobs"]), memory_verdict(report)]))
     print("'*' is compared. requests: as the server counts; by client: as Holdfast or the client counts its own. CPU is a mean of the runs.")
 
 
