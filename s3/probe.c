@@ -64,10 +64,13 @@ probe_conclude(const struct probe_seen *seen, const struct provider *provider,
     caps->folds_names = seen->name_folded ? STORE_YES
                         : seen->name_kept ? STORE_NO
                                           : STORE_NOT_PROBED;
-    caps->any_bytes = yes(seen->bytes_kept);
+    caps->any_bytes = seen->bytes_asked ? yes(seen->bytes_kept) : STORE_NOT_PROBED;
     caps->presign = yes(seen->presign_works);
     conclude_multi(seen, caps);
     provider_limit_caps(provider, caps);
+    /* Three writes of one key in a row: who minds that wants them further apart, as R2 does. */
+    if (seen->slow_down && caps->min_write_interval_ns == 0)
+        caps->min_write_interval_ns = NS_PER_S;
 }
 
 /* ---- the questions ---- */
@@ -92,6 +95,8 @@ ask(struct probe *probe, struct client_request *request, char etag[LIMIT_ETAG])
     struct client_try tries = { .deadline_ns = request->deadline_ns };
     client_answer_init(&answer);
     int result = client_attempt(&probe->self->client, request, &answer, &err);
+    if (answer.response.status == 429 && strcmp(request->key, probe->key) == 0)
+        probe->seen.slow_down = true;
     while (result < 0 && (answer.verdict == RETRY_SLOW || answer.verdict == RETRY_CLOCK) &&
            client_again(&probe->self->client, &tries, &answer)) {
         client_answer_reset(&answer);

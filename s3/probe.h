@@ -28,6 +28,7 @@ struct probe_seen {
         name_kept;   /* a decomposed name is there as its composed form; as itself only */
     bool bytes_kept; /* a name that is not UTF-8 comes back as it is */
     bool presign_works;
+    bool slow_down; /* a write of a key was answered 429: too soon after the one before */
     /* Completions of uploads in parts (probe_multi.c): of a new key with If-None-Match: *, without a condition where
      * that failed, over an existing key, with a wrong and with the right If-Match. */
     int complete_absent, complete, complete_again, complete_wrong_match, complete_match;

@@ -126,8 +126,10 @@ static void
 ask_bytes(struct asking *asking, struct probe_seen *seen)
 {
     static const uint64_t size[] = { 1 };
-    if (put(asking, "-byte-" NOT_UTF8, "1") < 0)
+    if (put(asking, "-byte-" NOT_UTF8, "1") < 0) {
+        seen->bytes_asked = true;
         return;
+    }
     seen->bytes_kept =
         shows(asking, "-byte-", (const char *const[]){ "-byte-" NOT_UTF8, NULL }, size);
     (void)del(asking, "-byte-" NOT_UTF8);

@@ -8,15 +8,16 @@
 
 /*
  * One suite over every store. A case works on keys below ctx->base, which the runner removes afterwards. Where caps say
- * that a store cannot do a thing, the case checks that the gate refuses it and that nothing changed; a case is skipped
- * only when a capability was not probed.
+ * that a store cannot do a thing, the case checks that the gate refuses it and that nothing changed, and counts as skipped
+ * under the name of that capability; nothing else skips a case, least of all the name of the store.
  */
 struct ctx {
     struct store *store;
     char base[64]; /* "contract-<ulid>/<case number>/" */
     bool failed;
     bool skipped;
-    char note[1024]; /* why */
+    const char *lacks; /* the capability that the probe found missing */
+    char note[1024];   /* why */
     /* The last call. */
     struct err err;
     struct store_put_result res;
@@ -55,8 +56,14 @@ void fail_case(struct ctx *ctx, const char *file, int line, const char *what);
     } while (0)
 #define TEXT(text) (text), strlen(text)
 
-/* Skips the case when the capability was not probed; else answers whether the store has it. */
+/*
+ * Whether the store has the capability. Without it the case goes on to see the refusal, and counts as skipped; it ends at
+ * once (ctx->skipped) when the capability was not probed.
+ */
 bool has_cap(struct ctx *ctx, enum store_yes_no cap, const char *name);
+
+/* Waits for listings that lag behind, where the probe found that they do. */
+void settle(struct ctx *ctx);
 
 /* ctx->base with `rest`; the answer lives for the next 16 calls of this thread. */
 const char *key_of(struct ctx *ctx, const char *rest);

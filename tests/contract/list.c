@@ -149,6 +149,7 @@ list_pages(struct ctx *ctx)
     unsigned before;
 
     CHECK(ctx, put_many(ctx));
+    settle(ctx);
     CHECK(ctx, store_list(ctx->store, &req, &ctx->err) == 0);
     CHECK(ctx, pager.count == MANY && pager.rising);
     pager = (struct pager){ .rising = true };
@@ -180,6 +181,7 @@ list_stops(struct ctx *ctx)
     struct store_list req = { .prefix = ctx->base, .fn = stopping_fn, .arg = &seen };
 
     PUT_ALL(ctx, "a", "b", "c");
+    settle(ctx);
     CHECK_ERROR(ctx, store_list(ctx->store, &req, &ctx->err), ERR_CANCELED);
     CHECK(ctx, seen == 2);
 }
@@ -211,6 +213,7 @@ list_facts(struct ctx *ctx)
 
     PUT_ALL(ctx, "f");
     CHECK(ctx, put(ctx, key_of(ctx, "f"), TEXT("newer and longer")) == 0);
+    settle(ctx);
     CHECK(ctx, store_list(ctx->store, &req, &ctx->err) == 0);
     CHECK(ctx, facts.size == 16);
     CHECK(ctx, strcmp(facts.etag, ctx->res.etag) == 0);
@@ -235,6 +238,7 @@ list_and_delete(struct ctx *ctx)
     struct store_list req = { .prefix = ctx->base, .fn = calling_fn, .arg = ctx };
 
     PUT_ALL(ctx, "a", "b/1", "b/2", "c/d/e", "f");
+    settle(ctx);
     CHECK(ctx, store_list(ctx->store, &req, &ctx->err) == 0);
     CHECK(ctx, lists(ctx, "", NULL, 0, 0, ""));
 }

@@ -1,13 +1,15 @@
 /*
  * contract [--name NAME] [--only CASE] [--wrap fault|weak] [--list] URL
  *
- * Runs the contract suite on a store and prints a line per case and one at the end: "NAME: N run, N skipped, N failed".
+ * Runs the contract suite on a store and prints the probe's duration and what it found missing, a line per case, with the
+ * missing capability for each one skipped, and one at the end: "NAME: N run, N skipped, N failed".
  * --wrap fault puts a fault wrapper without faults around the store, --wrap weak one that ignores all conditions (so
  * that the probe finds them missing).
  */
 #include <getopt.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/ulid.h"
 #include "s3/fault.h"
 #include "s3/open.h"
@@ -53,6 +55,7 @@ clean(struct ctx *ctx)
     int rc;
 
     buf_init(&left.keys, 16u << 20);
+    settle(ctx);
     rc = store_list(ctx->store, &req, &ctx->err);
     for (size_t at = 0; rc == 0 && at < left.keys.len; at += strlen(left.keys.data + at) + 1)
         rc = del(ctx, left.keys.data + at, NULL);
@@ -64,6 +67,7 @@ static void
 run_case(struct ctx *ctx, const struct contract_case *test, struct totals *totals)
 {
     ctx->failed = ctx->skipped = false;
+    ctx->lacks = NULL;
     ctx->err = (struct err)ERR_INIT;
     buf_init(&ctx->got, 1);
     store_object_init(&ctx->object);
@@ -74,12 +78,15 @@ run_case(struct ctx *ctx, const struct contract_case *test, struct totals *total
         totals->failed++;
         printf("FAIL %s: %s\n", test->name, ctx->note);
     } else if (ctx->skipped) {
-        totals->skipped++;
         printf("SKIP %s (%s)\n", test->name, ctx->note);
+    } else if (ctx->lacks) {
+        printf("SKIP %s (no %s)\n", test->name, ctx->lacks);
     } else {
         printf("PASS %s\n", test->name);
     }
-    totals->run += ctx->skipped ? 0 : 1;
+    bool skipped = !ctx->failed && (ctx->skipped || ctx->lacks);
+    totals->skipped += skipped;
+    totals->run += !skipped;
     buf_release(&ctx->got);
     store_object_release(&ctx->object);
     (void)fflush(stdout);
@@ -132,12 +139,29 @@ open_store(const struct options *options, struct err *err)
     return wrapped;
 }
 
+/* What the probe found missing, as doctor says it. */
+static int
+print_habits(const struct store *store, int64_t took_ns, struct err *err)
+{
+    scope_buf words;
+
+    buf_init(&words, 16384);
+    if (store_caps_explain(&store->caps, &words, err) < 0)
+        return -1;
+    printf("PROBED in %lld ms\n", (long long)(took_ns / NS_PER_MS));
+    for (char *line = words.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
+        printf("HABIT %.*s\n", (int)(end - line), line);
+    return 0;
+}
+
 static int
 run(const struct options *options, struct totals *totals, struct err *err)
 {
     scope_store *store = open_store(options, err);
+    int64_t began = clock_mono_ns();
 
-    if (!store || store_probe(store, err) < 0)
+    if (!store || store_probe(store, err) < 0 ||
+        print_habits(store, clock_mono_ns() - began, err) < 0)
         return -1;
     return run_all(store, options, totals, err);
 }

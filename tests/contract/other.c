@@ -166,6 +166,7 @@ probe_cleans_up(struct ctx *ctx)
     struct store_list req = { .prefix = ".holdfast/probe/", .fn = count_entry, .arg = &left };
 
     CHECK(ctx, store_probe(ctx->store, &ctx->err) == 0);
+    settle(ctx);
     CHECK(ctx, store_list(ctx->store, &req, &ctx->err) == 0 && left == 0);
     CHECK(ctx, ctx->store->caps.put_if_absent != STORE_NOT_PROBED);
     CHECK(ctx, ctx->store->caps.put_if_match != STORE_NOT_PROBED);

@@ -111,6 +111,9 @@ swift_hash_path_suffix = test
 [storage-policy:0]
 name = one
 default = yes
+[swift-constraints]
+# what S3 allows: 2 KiB of metadata in all
+max_meta_value_length = 2048
 CONF
     make_storage account "$SWIFT_ACCOUNT_PORT"
     make_storage container "$SWIFT_CONTAINER_PORT"

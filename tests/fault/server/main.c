@@ -26,6 +26,7 @@ set_mode(const struct request *request)
         .page = (unsigned)request_number(request, "page", mode_default.page),
         .min_part = request_number(request, "min_part", mode_default.min_part),
         .max_copy = request_number(request, "max_copy", mode_default.max_copy),
+        .write_ms = (unsigned)request_number(request, "write_ms", mode_default.write_ms),
         .lag_ms = (unsigned)request_number(request, "lag_ms", mode_default.lag_ms),
         .lag_lists = (unsigned)request_number(request, "lag_lists", mode_default.lag_lists),
     };
@@ -343,6 +344,8 @@ read_options(int argc, char **argv, struct options *out)
             good = value && parse_u64(value, &out->port) && out->port <= 65535;
         else if (strcmp(argv[i], "--role") == 0)
             good = value && roles_set(value);
+        else if (strcmp(argv[i], "--write-ms") == 0)
+            good = read_number(value, &out->mode.write_ms);
         else if (strcmp(argv[i], "--lag-ms") == 0)
             good = read_number(value, &out->mode.lag_ms);
         else if (strcmp(argv[i], "--lag-lists") == 0)
@@ -359,12 +362,12 @@ usage(void)
 {
     char names[256];
     roles_names(names, sizeof(names));
-    (void)fprintf(
-        stderr,
-        "usage: fault-server --port N [--role NAME[,NAME]...] [--lag-ms N] [--lag-lists N] "
-        "[--stay] [--lenient]\n"
-        "  --port 0 takes any; the port is printed. Roles (also FAULT_SERVER_ROLE): %s\n",
-        names);
+    (void)fprintf(stderr,
+                  "usage: fault-server --port N [--role NAME[,NAME]...] [--write-ms N] [--lag-ms "
+                  "N] [--lag-lists N] "
+                  "[--stay] [--lenient]\n"
+                  "  --port 0 takes any; the port is printed. Roles (also FAULT_SERVER_ROLE): %s\n",
+                  names);
 }
 
 int
@@ -375,7 +378,8 @@ main(int argc, char **argv)
         usage();
         return 2;
     }
-    objects_mode(&options.mode);
+    mode_default = options.mode;
+    objects_mode(&mode_default);
     (void)signal(SIGPIPE, SIG_IGN);
     if (!options.stay)
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* ends with the test that started it */

@@ -12,12 +12,18 @@
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* protects all objects, uploads and modes */
 _Atomic bool objects_lenient;
-const struct mode mode_default = {
-    .page = 1000, .min_part = 5u << 20, .max_copy = MAX_OBJECT, .lag_ms = 3000, .lag_lists = 0
-};
-struct mode objects_modes = {
-    .page = 1000, .min_part = 5u << 20, .max_copy = MAX_OBJECT, .lag_ms = 3000, .lag_lists = 0
-};
+struct mode mode_default = { .page = 1000,
+                                   .min_part = 5u << 20,
+                                   .max_copy = MAX_OBJECT,
+                                   .write_ms = 1000,
+                                   .lag_ms = 3000,
+                                   .lag_lists = 0 };
+struct mode objects_modes = { .page = 1000,
+                              .min_part = 5u << 20,
+                              .max_copy = MAX_OBJECT,
+                              .write_ms = 1000,
+                              .lag_ms = 3000,
+                              .lag_lists = 0 };
 
 void
 objects_mode(const struct mode *mode)
@@ -126,7 +132,7 @@ objects_md5_fits(const struct request *request, struct reply *reply)
 bool
 objects_may_write(const char *key, struct reply *reply)
 {
-    if (roles_may_write(key))
+    if (roles_may_write(key, objects_modes.write_ms))
         return true;
     reply_error(reply, 429, "SlowDown", "Reduce your concurrent request rate for the same object.");
     return false;

@@ -199,7 +199,7 @@ key_hash(const char *key)
 }
 
 bool
-roles_may_write(const char *key)
+roles_may_write(const char *key, unsigned interval_ms)
 {
     if (!roles_has(ROLE_ONE_WRITE))
         return true;
@@ -207,7 +207,7 @@ roles_may_write(const char *key)
     int64_t now = clock_mono_ns();
     pthread_mutex_lock(&lock);
     struct slot *slot = &slots[hash % SLOTS];
-    bool may = slot->key != hash || now - slot->at_ns >= NS_PER_S;
+    bool may = slot->key != hash || now - slot->at_ns >= interval_ms * NS_PER_MS;
     if (may)
         *slot = (struct slot){ hash, now };
     pthread_mutex_unlock(&lock);

@@ -147,8 +147,8 @@ bool roles_has(enum role role);
 bool roles_ignore_conditions(const char *op);
 /* Composes the key in place when the role says so: Latin, Greek and Cyrillic letters with accents, and Hangul. */
 void roles_fold(char *key, size_t size);
-/* False when this key was written less than a second ago (and the role minds); else remembers the write. */
-bool roles_may_write(const char *key);
+/* False when this key was written less than the interval ago (and the role minds); else remembers the write. */
+bool roles_may_write(const char *key, unsigned interval_ms);
 void roles_clear(void);
 
 /* ---- sigv4_check.c ---- */
@@ -166,11 +166,12 @@ struct mode {
     unsigned page;              /* keys, uploads or parts per listing page */
     uint64_t min_part;          /* of a part that is not the last */
     uint64_t max_copy;          /* of one CopyObject or UploadPartCopy */
+    unsigned write_ms;          /* between two writes of a key, with ROLE_ONE_WRITE */
     unsigned lag_ms, lag_lists; /* how long, and for how many listings, ROLE_LYING_LIST lies */
 };
 /* Requests that some stores refuse are fine: a Content-Length where no body belongs. For clients that are not ours. */
 extern _Atomic bool objects_lenient;
-extern const struct mode mode_default;
+extern struct mode mode_default; /* with the options of the start */
 void objects_mode(const struct mode *mode);
 /* Carries the request out. `op` as in faults_next(). May fold request->key. */
 void objects_handle(struct request *request, const char *op, struct hit hit, struct reply *reply);

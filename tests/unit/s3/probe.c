@@ -26,6 +26,7 @@ static const struct probe_seen good_store = {
     .kept_after_copy = true,
     .listed = true,
     .name_kept = true,
+    .bytes_asked = true,
     .bytes_kept = true,
     .presign_works = true,
 };
@@ -55,6 +56,17 @@ everything_works(void **state)
     assert_int_equal(caps.presign, STORE_YES);
 }
 
+/* 429 to a second write of one key within a second, at a store of no known name. */
+static void
+one_write_per_second(void **state)
+{
+    (void)state;
+    struct probe_seen seen = good_store;
+    assert_int_equal(conclude(seen, "generic").min_write_interval_ns, 0);
+    seen.slow_down = true;
+    assert_int_equal(conclude(seen, "generic").min_write_interval_ns, 1000000000);
+}
+
 /* Names and listings: R2 composes names; its local server stores what is not UTF-8 under another name. */
 static void
 names_and_listings(void **state)
@@ -69,6 +81,8 @@ names_and_listings(void **state)
     assert_int_equal(caps.folds_names, STORE_NOT_PROBED);
     assert_int_equal(caps.any_bytes, STORE_NO);
     assert_int_equal(caps.list_consistent, STORE_NO);
+    seen.bytes_asked = false;
+    assert_int_equal(conclude(seen, "generic").any_bytes, STORE_NOT_PROBED);
     seen.name_folded = true;
     caps = conclude(seen, "generic");
     assert_int_equal(caps.folds_names, STORE_YES);
@@ -162,6 +176,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_works),
         cmocka_unit_test(names_and_listings),
+        cmocka_unit_test(one_write_per_second),
         cmocka_unit_test(ceph),
         cmocka_unit_test(ignores_conditions),
         cmocka_unit_test(half_truths),
