@@ -2,6 +2,7 @@
 #include <sys/statvfs.h>
 
 #include "base/clock.h"
+#include "base/parse.h"
 #include "gateway/router.h"
 #include "s3/cost.h"
 
@@ -101,6 +102,15 @@ count_mount(void *arg, const struct mount_info *info, struct err *err)
     return 0;
 }
 
+static json_t *
+unreachable_json(const struct volume_unreachable *what)
+{
+    char key[4 * LIMIT_KEY + 1];
+    (void)text_escape(what->key, strlen(what->key), key, sizeof(key));
+    return json_pack("{s:I, s:s, s:s}", "count", (json_int_t)what->count, "key", key, "why",
+                     what->why);
+}
+
 static int
 add_numbers(const struct volume_status *status, json_t *out)
 {
@@ -111,6 +121,7 @@ add_numbers(const struct volume_status *status, json_t *out)
            set(out, "conflicts", json_integer((json_int_t)status->conflicts)) ||
            set(out, "disk_low", json_boolean(status->disk_low)) ||
            set(out, "read_only", json_boolean(status->read_only)) ||
+           set(out, "unreachable", unreachable_json(&status->unreachable)) ||
            set(out, "recovered", json_string(status->recovered));
 }
 
@@ -306,8 +317,9 @@ gateway_state_doctor(struct exchange *x, struct err *err)
         return -1;
     return exchange_reply_json(
         x, 200,
-        json_pack("{s:o, s:s, s:s, s:b, s:s}", "store", store_json(&status), "capabilities",
+        json_pack("{s:o, s:s, s:s, s:b, s:s, s:o}", "store", store_json(&status), "capabilities",
                   buf_cstr(&words), "hardening", x->gateway->hardening, "can_mount",
-                  (int)(x->gateway->mounts != NULL), "state_dir", x->gateway->state_dir),
+                  (int)(x->gateway->mounts != NULL), "state_dir", x->gateway->state_dir,
+                  "unreachable", unreachable_json(&status.unreachable)),
         err);
 }

@@ -27,7 +27,7 @@ struct list_job {
 
 struct hidden_dir {
     int64_t dir;
-    struct unreachable what;
+    struct volume_unreachable what;
 };
 
 struct lister {
@@ -142,16 +142,18 @@ leave_job(struct lister *lister, struct list_job *job)
     pthread_mutex_unlock(&lister->lock);
 }
 
-/* Until the job has moved on from `seen` (UINT64_MAX: until it is done). -1: no progress within `patience_ns`. */
+/* Until the job has moved on from `seen` (UINT64_MAX: until it is done). -1: no progress within `patience_ns`; `renew`: each
+ * progress gives patience anew. */
 static int
-wait_job(struct lister *lister, struct list_job *job, uint64_t seen, int64_t patience_ns)
+wait_job(struct lister *lister, struct list_job *job, uint64_t seen, int64_t patience_ns,
+         bool renew)
 {
     int rc = 0;
     pthread_mutex_lock(&lister->lock);
     uint64_t last = job->progress;
     int64_t until = clock_mono_ns() + patience_ns;
     while (!job->done && (seen == UINT64_MAX || job->progress == seen)) {
-        if (job->progress != last) {
+        if (renew && job->progress != last) {
             last = job->progress;
             until = clock_mono_ns() + patience_ns;
         }
@@ -196,10 +198,27 @@ bucket_list_dir(struct volume_service *service, const struct volume_ctx *ctx, in
     struct list_job *job = join_job(service, dir);
     if (job == NULL)
         return err_nomem(err);
-    int rc = wait_job(lister, job, UINT64_MAX, patience_of(ctx));
+    int rc = wait_job(lister, job, UINT64_MAX, patience_of(ctx), true);
     rc = rc == 0 ? answer_of(job, err) : too_slow(err);
     leave_job(lister, job);
     return rc;
+}
+
+static int
+dir_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct index_node *node = arg;
+    return index_node_get(tx, node->id, node, err);
+}
+
+/* The listing that was waited for may have ended before the next step: it is not begun anew for that. */
+static bool
+has_ended(struct volume_service *service, int64_t dir)
+{
+    struct index_node node = { .id = dir };
+    struct err ignored = ERR_INIT;
+    return index_read(service->index, dir_tx, &node, &ignored) == 0 &&
+           service_listed(service, &node);
 }
 
 int
@@ -207,10 +226,14 @@ lister_step(struct volume_service *service, const struct volume_ctx *ctx, int64_
             uint64_t *seen, bool *done, struct err *err)
 {
     struct lister *lister = service->lister;
+    if (*seen > 0 && has_ended(service, dir)) {
+        *done = true;
+        return 0;
+    }
     struct list_job *job = join_job(service, dir);
     if (job == NULL)
         return err_nomem(err);
-    int rc = wait_job(lister, job, *seen, patience_of(ctx));
+    int rc = wait_job(lister, job, *seen, patience_of(ctx), true);
     pthread_mutex_lock(&lister->lock);
     *seen = job->progress;
     *done = job->done;
@@ -230,7 +253,7 @@ lister_await(struct volume_service *service, int64_t dir, int64_t patience_ns)
     struct list_job *job = join_job(service, dir);
     if (job == NULL)
         return;
-    (void)wait_job(lister, job, UINT64_MAX, patience_ns);
+    (void)wait_job(lister, job, UINT64_MAX, patience_ns, false);
     leave_job(lister, job);
 }
 
@@ -272,7 +295,7 @@ bucket_refresh_dir(struct volume_service *service, int64_t dir)
 /* ---- what cannot be shown ---- */
 
 void
-lister_hidden(struct volume_service *service, int64_t dir, const struct unreachable *what)
+lister_hidden(struct volume_service *service, int64_t dir, const struct volume_unreachable *what)
 {
     struct lister *lister = service->lister;
     if (lister == NULL)
@@ -297,7 +320,7 @@ lister_hidden(struct volume_service *service, int64_t dir, const struct unreacha
 }
 
 void
-lister_unreachable(struct volume_service *service, struct unreachable *out)
+lister_unreachable(struct volume_service *service, struct volume_unreachable *out)
 {
     struct lister *lister = service->lister;
     memset(out, 0, sizeof(*out));

@@ -42,11 +42,11 @@ struct dir_call {
     uint64_t gone; /* gone_keys_now() when the listing began */
     struct seen_entry *batch;
     size_t count;
-    char from[LIMIT_KEY + 1];  /* all keys up to here were judged */
-    bool complete;             /* the listing has ended: every key behind `from` can be judged */
-    struct key_list missing;   /* keys that were there and were not listed, or need a HEAD */
-    struct id_list folders;    /* sub-folders that the listing showed, sorted at its end */
-    struct unreachable hidden; /* keys that cannot be shown */
+    char from[LIMIT_KEY + 1]; /* all keys up to here were judged */
+    bool complete;            /* the listing has ended: every key behind `from` can be judged */
+    struct key_list missing;  /* keys that were there and were not listed, or need a HEAD */
+    struct id_list folders;   /* sub-folders that the listing showed, sorted at its end */
+    struct volume_unreachable hidden; /* keys that cannot be shown */
     char after[LIMIT_KEY + 1];
     unsigned seen;
     struct drop_list drop;

@@ -5,13 +5,6 @@
 
 /* What the files that look at the bucket's folders share: listing.c, lister.c, heads.c, and tree.c which asks them. */
 
-/* Keys that cannot be shown as files (INV-12). */
-struct unreachable {
-    uint64_t count;
-    char key[LIMIT_KEY + 1]; /* one of them */
-    char why[64];
-};
-
 /* heads.c: many of them at once. */
 /* The same as bucket_complete_node(), once for everybody who asks for the node now. */
 int heads_complete(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
@@ -36,13 +29,14 @@ int listing_run(struct volume_service *service, int64_t dir, struct err *err) MU
 /* Waits until the listing (begun if there is none) has moved on from `*seen`, 0 at first; `*done`: it has ended well. */
 int lister_step(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
                 uint64_t *seen, bool *done, struct err *err) MUST_CHECK;
-/* Waits for a listing, but not longer than that without progress. */
+/* Waits for a listing, but not longer than that. */
 void lister_await(struct volume_service *service, int64_t dir, int64_t patience_ns);
 /* A batch of the folder's listing was merged. */
 void lister_progress(struct volume_service *service, int64_t dir);
 /* What the last listing of this folder could not show. */
-void lister_hidden(struct volume_service *service, int64_t dir, const struct unreachable *what);
+void lister_hidden(struct volume_service *service, int64_t dir,
+                   const struct volume_unreachable *what);
 /* The same of all folders listed since the start. */
-void lister_unreachable(struct volume_service *service, struct unreachable *out);
+void lister_unreachable(struct volume_service *service, struct volume_unreachable *out);
 
 #endif

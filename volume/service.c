@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
+#include "volume/listing_impl.h"
 #include "volume/service_impl.h"
 
 #define STORE_FORMAT 1
@@ -277,24 +278,17 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
 static void
 caps_flags(struct store_caps *caps, enum store_yes_no *out[CAPS_FLAGS])
 {
-    enum store_yes_no *const flags[CAPS_FLAGS] = { &caps->put_if_absent,
-                                                   &caps->put_if_match,
-                                                   &caps->put_atomic,
-                                                   &caps->delete_if_match,
-                                                   &caps->copy_source_if_match,
-                                                   &caps->copy_dest_conditions,
-                                                   &caps->server_side_copy,
-                                                   &caps->etag_quoted,
-                                                   &caps->list_consistent,
-                                                   &caps->presign,
-                                                   &caps->folds_names,
-                                                   &caps->multipart,
-                                                   &caps->complete_if_absent,
-                                                   &caps->complete_if_match,
-                                                   &caps->copy_parts,
-                                                   &caps->delete_many,
-                                                   &caps->list_uploads,
-                                                   &caps->any_bytes };
+    enum store_yes_no *const flags[CAPS_FLAGS] = {
+        &caps->put_if_absent,        &caps->put_if_match,
+        &caps->put_atomic,           &caps->delete_if_match,
+        &caps->copy_source_if_match, &caps->copy_dest_conditions,
+        &caps->server_side_copy,     &caps->etag_quoted,
+        &caps->list_consistent,      &caps->presign,
+        &caps->folds_names,          &caps->multipart,
+        &caps->complete_if_absent,   &caps->complete_if_match,
+        &caps->copy_parts,           &caps->delete_many,
+        &caps->list_uploads,         &caps->any_bytes
+    };
     memcpy(out, flags, sizeof(flags));
 }
 
@@ -347,8 +341,8 @@ meet_store(struct volume_service *service, const struct volume_service_args *arg
     }
     /* Keys that are refused now may be good again later, as a store that is away may be back. */
     bool may_wait = args->offline_start &&
-                    (err_retryable(local.code) || local.code == ERR_STORE_DENIED) && meta->store_id[0] != '\0' &&
-                    caps_scan(meta->caps, &service->store->caps);
+                    (err_retryable(local.code) || local.code == ERR_STORE_DENIED) &&
+                    meta->store_id[0] != '\0' && caps_scan(meta->caps, &service->store->caps);
     if (!may_wait) {
         *err = local;
         return -1;
@@ -445,8 +439,8 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
         return -1;
     unsigned slots = args->fetch_threads > 0 ? args->fetch_threads : 16;
     if (fetcher_open(service, slots, err) != 0 || lease_keeper_open(service, err) != 0 ||
-        sync_engine_open(service, err) != 0 ||
-        lister_open(service, err) != 0 || recover_state(service, err) != 0)
+        sync_engine_open(service, err) != 0 || lister_open(service, err) != 0 ||
+        recover_state(service, err) != 0)
         return -1;
     if (index_write(service->index, INDEX_FULL, opened_tx, service, err) != 0)
         return -1;
@@ -601,5 +595,6 @@ volume_status(struct volume_service *service, struct volume_status *out, struct 
     out->disk_low = out->cache.free_bytes < out->cache.floor_bytes || out->cache.reserve_freed;
     out->read_only = atomic_load(&service->read_only);
     text_set(out->recovered, service->recovered);
+    lister_unreachable(service, &out->unreachable);
     return 0;
 }

@@ -215,6 +215,15 @@ int64_t volume_file_node(const struct volume_file *file);
 /* Fetches what is missing (unless ctx->nowait: ERR_AGAIN). Answers bytes read, short only at end of file. */
 ssize_t volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out,
                          size_t len, uint64_t off, struct err *err) MUST_CHECK;
+/* The same without a copy: the bytes lie at `off` in `fd` until volume_file_return(). 1: not now, they have to be read. */
+struct volume_lent {
+    int fd;
+    size_t len; /* short only at end of file */
+    struct cache_reading reading;
+};
+int volume_file_lend(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off,
+                     size_t len, struct volume_lent *out, struct err *err) MUST_CHECK;
+void volume_file_return(struct volume_lent *lent);
 int volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data,
                       size_t len, uint64_t off, struct err *err) MUST_CHECK;
 int volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode,
@@ -286,10 +295,16 @@ int volume_unsynced_each(struct volume_service *service, int64_t volume, unsigne
 int volume_conflict_each(struct volume_service *service, int64_t volume, index_conflict_fn *fn,
                          void *arg, struct err *err) MUST_CHECK;
 
+/* Keys in the folders listed since the start that cannot be shown as files (INV-12). */
+struct volume_unreachable {
+    uint64_t count;
+    char key[LIMIT_KEY + 1]; /* one of them, "" for none */
+    char why[64];
+};
 struct volume_status {
     bool store_ok;
     char store_url[512];
-    char provider[24]; /* whose prices and habits count, "" for none */
+    char provider[24];               /* whose prices and habits count, "" for none */
     char store_error[LIMIT_ERR_MSG]; /* why store_ok is false */
     enum err_code store_error_code;  /* ERR_STORE_DENIED: the store refuses the keys */
     int64_t store_error_since_ns;    /* wall */
@@ -302,6 +317,7 @@ struct volume_status {
     bool disk_low;
     bool read_only;      /* a failed fsync of our own journal */
     char recovered[200]; /* what the last start had to mend, "" when nothing */
+    struct volume_unreachable unreachable;
 };
 int volume_status(struct volume_service *service, struct volume_status *out,
                   struct err *err) MUST_CHECK;

@@ -263,6 +263,12 @@ check_gateway(struct doctor *d)
     else
         say(d, FAIL, "store", "%s is away: %s", get_text(store, "url"), get_text(store, "error"));
     say_words(d, get_text(held, "capabilities"));
+    const json_t *hidden = json_object_get(held, "unreachable");
+    if (get_int(hidden, "count") > 0)
+        say(d, WARN, "keys",
+            "%lld keys in the bucket cannot be shown as files, such as '%s' (%s): rename these "
+            "objects with the tool that made them",
+            (long long)get_int(hidden, "count"), get_text(hidden, "key"), get_text(hidden, "why"));
     if (!get_bool(held, "can_mount"))
         say(d, WARN, "mounts",
             "this gateway cannot mount: is holdfast-mounter installed beside it?");

@@ -121,6 +121,11 @@ sync_lines(const json_t *s)
                    (long long)get_int(s, "conflicts"));
     else
         print_line("conflicts  none");
+    const json_t *hidden = json_object_get(s, "unreachable");
+    if (get_int(hidden, "count") > 0)
+        print_line("keys       %lld in the bucket cannot be shown as files, such as '%s': %s",
+                   (long long)get_int(hidden, "count"), get_text(hidden, "key"),
+                   get_text(hidden, "why"));
 }
 
 static void
