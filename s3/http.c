@@ -15,6 +15,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "base/sys.h"
+#include "s3/http_tls.h"
 
 #define CONNECT_TIMEOUT_MS 5000L
 #define POLL_MAX_MS 1000
@@ -425,28 +426,6 @@ set_transport(struct exchange *x, CURL *easy)
     return 0;
 }
 
-static const char *
-ca_file(const struct exchange *x)
-{
-    const char *file = x->http->options.ca_file;
-    if (!file)
-        file = secure_getenv("AWS_CA_BUNDLE");
-    return file && *file ? file : NULL;
-}
-
-/* Verifying is libcurl's default, and there is no way to switch it off. */
-static int
-set_trust(struct exchange *x, CURL *easy)
-{
-    if (ca_file(x))
-        SET(CURLOPT_CAINFO, ca_file(x));
-    if (x->http->options.pins)
-        SET(CURLOPT_PINNEDPUBLICKEY, x->http->options.pins);
-    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    SET(CURLOPT_ERRORBUFFER, x->why);
-    return 0;
-}
-
 static int
 set_method(struct exchange *x, CURL *easy)
 {
@@ -483,8 +462,8 @@ static int
 prepare(struct exchange *x, CURL *easy)
 {
     curl_easy_reset(easy);
-    if (set_fields(x) < 0 || set_transport(x, easy) < 0 || set_trust(x, easy) < 0 ||
-        set_method(x, easy) < 0)
+    if (set_fields(x) < 0 || set_transport(x, easy) < 0 ||
+        http_tls_set(easy, &x->http->options, x->why, x->err) < 0 || set_method(x, easy) < 0)
         return -1;
     return set_callbacks(x, easy);
 }
@@ -549,70 +528,6 @@ new_connections(CURL *easy)
     return count;
 }
 
-/* X509_V_ERR_* of OpenSSL's x509_vfy.h; its header is base/'s alone. */
-enum verify {
-    VERIFY_NOT_YET_VALID = 9,
-    VERIFY_EXPIRED = 10,
-    VERIFY_SELF_SIGNED = 18,
-    VERIFY_SELF_SIGNED_ABOVE = 19,
-    VERIFY_NO_ISSUER = 20,
-    VERIFY_NO_ISSUER_LOCALLY = 21
-};
-
-static int
-not_trusted(struct exchange *x, CURL *easy)
-{
-    long result = 0;
-    const char *file = ca_file(x);
-    (void)curl_easy_getinfo(easy, CURLINFO_SSL_VERIFYRESULT, &result);
-    switch (result) {
-    case VERIFY_EXPIRED:
-        return err_set(x->err, ERR_STORE_AWAY,
-                       "the store's certificate has expired: its owner has to renew it, or this "
-                       "machine's clock is wrong");
-    case VERIFY_NOT_YET_VALID:
-        return err_set(x->err, ERR_STORE_AWAY,
-                       "the store's certificate is not valid yet: this machine's clock is wrong");
-    case VERIFY_SELF_SIGNED:
-    case VERIFY_SELF_SIGNED_ABOVE:
-    case VERIFY_NO_ISSUER:
-    case VERIFY_NO_ISSUER_LOCALLY:
-        return err_set(x->err, ERR_STORE_AWAY,
-                       "the authority that signed the store's certificate is not known%s%.120s: "
-                       "name the file of its certificate with --store-ca, ca= in the store's URL, "
-                       "or AWS_CA_BUNDLE",
-                       file ? " in " : "", file ? file : "");
-    case 0:
-        return err_set(x->err, ERR_STORE_AWAY,
-                       "the store's certificate is for another host: use the name that it has in "
-                       "endpoint= (%.160s)",
-                       x->why);
-    default:
-        return err_set(x->err, ERR_STORE_AWAY, "the store's certificate is not trusted: %.200s",
-                       x->why);
-    }
-}
-
-static int
-no_tls(struct exchange *x)
-{
-    if (strstr(x->why, "wrong version number") || strstr(x->why, "packet length too long"))
-        return err_set(x->err, ERR_STORE_AWAY,
-                       "there is no TLS at the store's endpoint: is it http:// rather than "
-                       "https://?");
-    return err_set(x->err, ERR_STORE_AWAY, "no TLS connection to the store: %.200s", x->why);
-}
-
-static int
-no_ca_file(struct exchange *x)
-{
-    const char *file = ca_file(x);
-    return err_set(x->err, ERR_STORE_AWAY,
-                   "the file of authorities '%.160s' cannot be read or holds no certificate: check "
-                   "--store-ca, ca= in the store's URL, or AWS_CA_BUNDLE",
-                   file ? file : "of this system");
-}
-
 static int
 conclude(struct exchange *x, CURL *easy, CURLcode code)
 {
@@ -633,18 +548,12 @@ conclude(struct exchange *x, CURL *easy, CURLcode code)
                        x->why[0] ? x->why : curl_easy_strerror(code));
     case CURLE_SSL_CONNECT_ERROR:
         response->end = HTTP_NO_CONNECTION;
-        return no_tls(x);
+        return http_tls_error(easy, code, &x->http->options, x->why, x->err);
     case CURLE_PEER_FAILED_VERIFICATION:
-        response->end = HTTP_LOCAL;
-        return not_trusted(x, easy);
     case CURLE_SSL_CACERT_BADFILE:
-        response->end = HTTP_LOCAL;
-        return no_ca_file(x);
     case CURLE_SSL_PINNEDPUBKEYNOTMATCH:
         response->end = HTTP_LOCAL;
-        return err_set(x->err, ERR_STORE_AWAY,
-                       "the store's key is not the pinned one: somebody is in between, or the "
-                       "store has a new key, then put its pin into pin= of the store's URL");
+        return http_tls_error(easy, code, &x->http->options, x->why, x->err);
     case CURLE_OPERATION_TIMEDOUT:
         response->end = response->whole_request_sent || x->sent > 0 || response->status
                             ? HTTP_TIMEOUT
