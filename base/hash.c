@@ -6,6 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,9 +25,23 @@ hash_failed(struct err *err)
     return err_set(err, ERR_INTERNAL, "the hash library refused");
 }
 
+/* Fetched once: EVP_sha256() and its like are looked up anew at each use (EVP_MD_fetch(3), "Performance"). */
+static const EVP_MD *fetched[2];
+static pthread_once_t fetched_once = PTHREAD_ONCE_INIT;
+
+static void
+fetch_all(void)
+{
+    fetched[HASH_SHA256] = EVP_MD_fetch(NULL, "SHA256", NULL);
+    fetched[HASH_MD5] = EVP_MD_fetch(NULL, "MD5", NULL);
+}
+
 static const EVP_MD *
 kind_md(enum hash_kind kind)
 {
+    (void)pthread_once(&fetched_once, fetch_all);
+    if (fetched[kind])
+        return fetched[kind];
     return kind == HASH_SHA256 ? EVP_sha256() : EVP_md5();
 }
 
@@ -67,6 +82,18 @@ hash_final(struct hash *hash, uint8_t *out, struct err *err)
     int rc = EVP_DigestFinal_ex(hash->ctx, out, NULL) == 1 ? 0 : hash_failed(err);
     hash_free(hash);
     return rc;
+}
+
+int
+hash_peek(const struct hash *hash, uint8_t *out, struct err *err)
+{
+    EVP_MD_CTX *copy = EVP_MD_CTX_new();
+    if (!copy)
+        return err_nomem(err);
+    bool good =
+        EVP_MD_CTX_copy_ex(copy, hash->ctx) == 1 && EVP_DigestFinal_ex(copy, out, NULL) == 1;
+    EVP_MD_CTX_free(copy);
+    return good ? 0 : hash_failed(err);
 }
 
 void

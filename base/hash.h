@@ -19,6 +19,8 @@ struct hash;
 struct hash *hash_new(enum hash_kind kind, struct err *err) MUST_CHECK;
 int hash_update(struct hash *hash, const void *data, size_t len, struct err *err) MUST_CHECK;
 int hash_final(struct hash *hash, uint8_t *out, struct err *err) MUST_CHECK;
+/* The digest of what was given so far; the stream goes on. */
+int hash_peek(const struct hash *hash, uint8_t *out, struct err *err) MUST_CHECK;
 void hash_free(struct hash *hash);
 
 int sha256(const void *data, size_t len, uint8_t out[SHA256_SIZE], struct err *err) MUST_CHECK;

@@ -135,6 +135,7 @@ attach(struct cache *cache, struct entry *entry, int fd, struct err *err)
     file->fd = fd;
     (void)pthread_mutex_init(&file->map_lock, NULL);
     (void)pthread_mutex_init(&file->meta_lock, NULL);
+    cache_running_init(&file->running);
     entry->file = file;
     cache_table_list(cache, entry); /* in use: off the list */
     return file;
@@ -187,6 +188,8 @@ cache_create(struct cache *cache, int64_t number, const struct cache_meta *meta,
     pthread_mutex_lock(&cache->lock);
     struct cache_file *file = create_locked(cache, number, staged, meta != NULL, err);
     pthread_mutex_unlock(&cache->lock);
+    if (file != NULL && staged)
+        cache_running_start(&file->running);
     if (file != NULL && meta != NULL) {
         file->meta_turn = 1; /* in slot 0, not synced */
         file->meta_known = true;
@@ -259,6 +262,7 @@ cache_put(struct cache_file *file)
     cache_map_release(file);
     (void)pthread_mutex_destroy(&file->map_lock);
     (void)pthread_mutex_destroy(&file->meta_lock);
+    cache_running_release(&file->running);
     free(file);
 }
 

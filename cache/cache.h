@@ -86,6 +86,9 @@ int cache_file_copy(struct cache_file *to, struct cache_file *from, struct err *
 int cache_file_sync(struct cache_file *file, struct err *err) MUST_CHECK;
 int cache_file_hash(struct cache_file *file, uint64_t size, uint8_t sha256[SHA256_SIZE],
                     uint8_t md5[MD5_SIZE], struct err *err) MUST_CHECK;
+/* The same when it is known without reading: a file that was made here, and written from its beginning to its end. */
+bool cache_file_hashed(struct cache_file *file, uint64_t size, uint8_t sha256[SHA256_SIZE],
+                       uint8_t md5[MD5_SIZE]);
 int cache_meta_write(struct cache_file *file, const struct cache_meta *meta,
                      struct err *err) MUST_CHECK;
 int cache_meta_read(struct cache *cache, int64_t number, struct cache_meta *out,

@@ -13,6 +13,7 @@
  * What the files of the cache share. Locks in taking order; under them at most opens, stats and unlinks, and the few bytes of a
  * map or a meta:
  *   file->map_lock, file->meta_lock   one file's map, one file's meta (never both)
+ *   file->running.lock                one file's hashes (never with another)
  *   cache->lock                       the table, the LRU list, the counts, references
  *   cache->reserve_lock               the reserve (never with another)
  */
@@ -44,6 +45,13 @@ struct cache_map {
     struct cache_reading *reading; /* of a file with missing blocks: what is being read of it */
 };
 
+/* The hashes of what was written so far (running.c). */
+struct cache_running {
+    pthread_mutex_t lock;      /* a leaf */
+    struct hash *sha256, *md5; /* both or none */
+    uint64_t end;
+};
+
 struct cache_file {
     struct cache *cache;
     struct entry *entry;
@@ -56,6 +64,7 @@ struct cache_file {
     unsigned meta_slot;    /* where the newest meta lies */
     uint64_t meta_turn;    /* its number */
     bool meta_slot_synced; /* then the next one goes to the other slot */
+    struct cache_running running;
 };
 
 struct cache {
@@ -102,6 +111,14 @@ void cache_table_unuse(struct cache *cache, struct entry *entry); /* its file wa
 int cache_space_promise(struct cache *cache, uint64_t bytes, struct err *err) MUST_CHECK;
 void cache_space_settle(struct cache_file *file, uint64_t promised);
 uint64_t cache_space_on_disk(const struct stat *st);
+
+/* running.c */
+void cache_running_init(struct cache_running *running);
+void cache_running_release(struct cache_running *running);
+void cache_running_start(struct cache_running *running); /* of a file that is empty now */
+void cache_running_stop(struct cache_running *running);
+void cache_running_truncated(struct cache_running *running, uint64_t size);
+void cache_running_write(struct cache_running *running, const void *data, size_t len, uint64_t off);
 
 /* reserve.c */
 void cache_reserve_init(struct cache *cache);

@@ -89,7 +89,10 @@ cache_file_write(struct cache_file *file, const void *data, size_t len, uint64_t
         return err_set(err, ERR_INTERNAL, "a write to bytes of the cache that are not there yet");
     if (promise(file, off, len, &taken, err) != 0)
         return -1;
+    cache_running_write(&file->running, data, len, off);
     int rc = sys_write_full(file->fd, data, len, (off_t)off, err);
+    if (rc != 0)
+        cache_running_stop(&file->running);
     cache_space_settle(file, taken);
     return rc == 0 ? 0 : err_wrap(err, "cannot write to the cache");
 }
@@ -101,6 +104,7 @@ cache_file_truncate(struct cache_file *file, uint64_t size, struct err *err)
         return -1;
     if (sys->ftruncate(file->fd, (off_t)size) != 0)
         return err_sys(err, errno, "cannot change the size of a file in the cache");
+    cache_running_truncated(&file->running, size);
     cache_space_settle(file, 0);
     return 0;
 }
@@ -114,6 +118,7 @@ cache_file_allocate(struct cache_file *file, int mode, uint64_t off, uint64_t le
         return err_set(err, ERR_INTERNAL, "a change of bytes of the cache that are not there yet");
     if (frees ? check_range(off, len, err) != 0 : promise(file, off, len, &taken, err) != 0)
         return -1;
+    cache_running_stop(&file->running);
     int sys_errno = sys->fallocate(file->fd, mode, (off_t)off, (off_t)len) == 0 ? 0 : errno;
     cache_space_settle(file, taken);
     if (sys_errno == EOPNOTSUPP)
@@ -132,6 +137,7 @@ cache_file_copy(struct cache_file *to, struct cache_file *from, struct err *err)
     uint64_t taken = cache_space_on_disk(&st) < size ? cache_space_on_disk(&st) : size;
     if (cache_space_promise(to->cache, taken, err) != 0)
         return -1;
+    cache_running_stop(&to->running);
     int rc = sys_copy_range(from->fd, 0, to->fd, 0, size, err);
     if (rc == 0 && sys->ftruncate(to->fd, (off_t)size) != 0)
         rc = err_sys(err, errno, "cannot set the size");
@@ -171,9 +177,45 @@ cache_file_sync(struct cache_file *file, struct err *err)
     return -1;
 }
 
+/* A large file is hashed by two threads, one for each kind. */
+#define HASH_APART (16u << 20)
+
+struct hash_call {
+    int fd;
+    uint64_t size;
+    uint8_t *sha256;
+    struct err err;
+    int rc;
+};
+
+static void *
+hash_main(void *arg)
+{
+    struct hash_call *call = arg;
+    call->rc = hash_fd(call->fd, 0, call->size, call->sha256, NULL, &call->err);
+    return NULL;
+}
+
+static int
+hash_apart(int fd, uint64_t size, uint8_t *sha256_out, uint8_t *md5_out, struct err *err)
+{
+    struct hash_call call = { .fd = fd, .size = size, .sha256 = sha256_out, .err = ERR_INIT };
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, hash_main, &call) != 0)
+        return hash_fd(fd, 0, size, sha256_out, md5_out, err);
+    int rc = hash_fd(fd, 0, size, NULL, md5_out, err);
+    (void)pthread_join(thread, NULL);
+    if (rc == 0 && call.rc != 0)
+        *err = call.err;
+    return rc == 0 ? call.rc : rc;
+}
+
 int
 cache_file_hash(struct cache_file *file, uint64_t size, uint8_t sha256_out[SHA256_SIZE],
                 uint8_t md5_out[MD5_SIZE], struct err *err)
 {
-    return hash_fd(file->fd, 0, size, sha256_out, md5_out, err);
+    if (cache_file_hashed(file, size, sha256_out, md5_out))
+        return 0;
+    return size < HASH_APART ? hash_fd(file->fd, 0, size, sha256_out, md5_out, err)
+                             : hash_apart(file->fd, size, sha256_out, md5_out, err);
 }

@@ -46,6 +46,12 @@ read_sync_close(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
+flush_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    return ack_tx(tx, arg, err) == 0 ? read_sync_close(tx, arg, err) : -1;
+}
+
+static int
 told_error(struct inode *inode, struct err *err)
 {
     int number = atomic_exchange(&inode->told_error, 0);
@@ -91,18 +97,20 @@ volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct
 {
     struct inode *inode = file->inode;
     struct ack_call call = { .service = file->service, .inode = inode, .flags = CONTENT_ACKED };
+    bool asked = false;
     if (!file->writable)
         return 0;
     pthread_mutex_lock(&inode->lock);
     int rc = told_error(inode, err);
     call.content = inode->content;
     if (rc == 0 && inode->state == CONTENT_LIVE && (inode->content_flags & CONTENT_ACKED) == 0) {
-        rc = index_write(file->service->index, INDEX_NORMAL, ack_tx, &call, err);
+        rc = index_write(file->service->index, INDEX_NORMAL, flush_tx, &call, err);
+        asked = rc == 0;
         if (rc == 0)
             inode->content_flags |= CONTENT_ACKED;
     }
     pthread_mutex_unlock(&inode->lock);
-    if (rc != 0 || index_read(file->service->index, read_sync_close, &call, err) != 0)
+    if (rc != 0 || (!asked && index_read(file->service->index, read_sync_close, &call, err) != 0))
         return -1;
     return call.sync_close ? close_through(file, ctx, &call, err) : 0;
 }
@@ -239,16 +247,22 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     struct inode *inode = file->inode;
     struct close_call call = { .service = service, .file = file };
     struct err err = ERR_INIT;
+    bool ended = false;
     (void)ctx;
     pthread_mutex_lock(&inode->lock);
     bool wrote = file->counted;
-    if (wrote && --inode->writers == 0 && content_freeze_locked(service, inode, &err) != 0) {
-        log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, err.msg);
-        keep_stuck(service, inode);
+    if (wrote && --inode->writers == 0) {
+        ended = content_freeze_and_locked(service, inode, close_tx, &call, &err) == 0;
+        if (!ended) {
+            log_error(volume, "cannot freeze node %lld: %s", (long long)inode->node, err.msg);
+            keep_stuck(service, inode);
+        }
     }
     pthread_mutex_unlock(&inode->lock);
+    if (ended)
+        drop_run(service, &call.drop);
     /* A reader's close changes nothing in the index but when it was the last of a file that has no name any more. */
-    bool change = file->writable || unopen(file);
+    bool change = !ended && (file->writable || unopen(file));
     if (change && index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)
         log_error(volume, "cannot close node %lld in the index: %s", (long long)inode->node,
                   err.msg);

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "base/log.h"
+#include "base/parse.h"
 #include "base/scope.h"
 #include "volume/service_impl.h"
 
@@ -15,6 +16,9 @@ struct freeze_call {
     bool changed;
     bool kept; /* fdatasynced right before */
     bool replaces_promised;
+    char sha256[SHA256_HEX], md5[MD5_HEX]; /* known from writing it, else "" */
+    index_fn *also;                        /* in the same transaction; may be NULL */
+    void *also_arg;
     struct cache_meta meta;
     struct index_node node;
     struct index_content content;
@@ -134,7 +138,8 @@ freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
     row->size = (uint64_t)call->st.st_size;
     row->mtime_ns = call->st.st_mtim.tv_sec * NS_PER_S + call->st.st_mtim.tv_nsec;
     row->flags |= CONTENT_COMPLETE | CONTENT_ACKED | (call->kept ? CONTENT_DURABLE : 0u);
-    row->sha256[0] = row->md5[0] = '\0';
+    text_set(row->sha256, call->sha256);
+    text_set(row->md5, call->md5);
     if (ulid_new(row->version, err) != 0)
         return -1;
     call->node.size = row->size;
@@ -152,9 +157,8 @@ freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
 }
 
 static int
-freeze_tx(struct index_tx *tx, void *arg, struct err *err)
+freeze_one(struct index_tx *tx, struct freeze_call *call, struct err *err)
 {
-    struct freeze_call *call = arg;
     if (index_node_get(tx, call->inode->node, &call->node, err) != 0 ||
         index_content_get(tx, call->inode->content, &call->content, err) != 0)
         return -1;
@@ -176,6 +180,15 @@ freeze_tx(struct index_tx *tx, void *arg, struct err *err)
         (call->content.flags & CONTENT_TRUNCATED) == 0)
         return unfreeze_unchanged(tx, call, err);
     return freeze_rows(tx, call, err);
+}
+
+static int
+freeze_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct freeze_call *call = arg;
+    if (freeze_one(tx, call, err) != 0)
+        return -1;
+    return call->also == NULL ? 0 : call->also(tx, call->also_arg, err);
 }
 
 static int
@@ -217,27 +230,60 @@ keep_promise(struct freeze_call *call, struct err *err)
     return 0;
 }
 
+static void
+take_hashes(struct freeze_call *call)
+{
+    uint8_t sha[SHA256_SIZE], md[MD5_SIZE];
+    if (!cache_file_hashed(call->inode->file, (uint64_t)call->st.st_size, sha, md))
+        return;
+    hex_encode(sha, sizeof(sha), call->sha256);
+    hex_encode(md, sizeof(md), call->md5);
+}
+
+static int
+freeze(struct freeze_call *call, struct err *err)
+{
+    struct volume_service *service = call->service;
+    struct inode *inode = call->inode;
+    if (keep_promise(call, err) != 0)
+        return -1;
+    if (fstat(cache_file_fd(inode->file), &call->st) != 0)
+        return err_sys(err, errno, "cannot look at a content file");
+    take_hashes(call);
+    if (index_write(service->index, INDEX_NORMAL, freeze_tx, call, err) != 0) {
+        free(call->drop.number);
+        return -1;
+    }
+    drop_run(service, &call->drop);
+    inode->state = call->content.state;
+    inode->content_flags = call->content.flags;
+    inode->dirty_size = inode->loose = false;
+    if (call->content.state == CONTENT_CLEAN) {
+        cache_unpin(service->cache, inode->content);
+        return 0;
+    }
+    return cache_meta_write(inode->file, &call->meta, err);
+}
+
 int
 content_freeze_locked(struct volume_service *service, struct inode *inode, struct err *err)
 {
     struct freeze_call call = { .service = service, .inode = inode, .changed = inode->dirty_size };
     if (inode->file == NULL || inode->state != CONTENT_LIVE)
         return 0;
-    if (keep_promise(&call, err) != 0)
-        return -1;
-    if (fstat(cache_file_fd(inode->file), &call.st) != 0)
-        return err_sys(err, errno, "cannot look at a content file");
-    if (index_write(service->index, INDEX_NORMAL, freeze_tx, &call, err) != 0) {
-        free(call.drop.number);
-        return -1;
-    }
-    drop_run(service, &call.drop);
-    inode->state = call.content.state;
-    inode->content_flags = call.content.flags;
-    inode->dirty_size = inode->loose = false;
-    if (call.content.state == CONTENT_CLEAN) {
-        cache_unpin(service->cache, inode->content);
-        return 0;
-    }
-    return cache_meta_write(inode->file, &call.meta, err);
+    return freeze(&call, err);
+}
+
+int
+content_freeze_and_locked(struct volume_service *service, struct inode *inode, index_fn *also,
+                          void *arg, struct err *err)
+{
+    struct freeze_call call = { .service = service,
+                                .inode = inode,
+                                .changed = inode->dirty_size,
+                                .also = also,
+                                .also_arg = arg };
+    if (inode->file == NULL || inode->state != CONTENT_LIVE)
+        return index_write(service->index, INDEX_NORMAL, also, arg, err);
+    return freeze(&call, err);
 }

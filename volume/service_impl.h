@@ -268,6 +268,9 @@ void content_adopt_locked(struct inode *inode, const struct index_content *conte
 void content_set_mtime_locked(struct inode *inode, int64_t mtime_ns);
 int content_freeze_locked(struct volume_service *service, struct inode *inode,
                           struct err *err) MUST_CHECK;
+/* The same with `also` in its transaction, which runs even when there is nothing to freeze. */
+int content_freeze_and_locked(struct volume_service *service, struct inode *inode, index_fn *also,
+                              void *arg, struct err *err) MUST_CHECK;
 void content_meta_fill(struct index_tx *tx, const struct index_node *node,
                        const struct index_content *content, struct cache_meta *out);
 /* The newest FROZEN content row of a node; ERR_NOT_FOUND. */
