@@ -125,6 +125,8 @@ def clean_up(rig):
 
 def run(options, programs, work):
     facts = machine.facts(work)
+    version = machine.first_line(os.path.join(programs, "holdfast"), "version") + ", tree at " + machine.first_line(
+        "git", "-C", ROOT, "describe", "--always", "--dirty")
     if facts["file_system"].startswith("tmpfs"):
         say(f"bench: '{work}' is in memory, not on a disk; see --dir")
     if options.store:
@@ -149,7 +151,7 @@ def run(options, programs, work):
     if options.perf:
         perf = {n[:-5]: perf_top(os.path.join(options.perf, n)) for n in sorted(os.listdir(options.perf)) if n.endswith(".perf")}
     return {
-        "version": machine.first_line("git", "-C", ROOT, "describe", "--always", "--dirty"),
+        "version": version,
         "server": server.name, "machine": facts, "caches_dropped": rig.caches_dropped, "memory": rig.peak,
         "options": {n: getattr(options, n) for n in ("size", "count", "small_size", "concurrency", "runs", "clients", "quick")},
         "notes": list(report_.NOTES), "jobs": results, "perf": perf,
@@ -170,6 +172,7 @@ def main(arguments):
         report = run(options, programs, work)
     finally:
         if options.keep:
+            shutil.rmtree(os.path.join(work, "trash"), ignore_errors=True)
             say(f"kept: '{work}'; its end: tests/support/rgw.sh wipe {work}/rgw; rm -r {work}")
         else:
             shutil.rmtree(work, ignore_errors=True)

@@ -2,7 +2,6 @@
 import json
 import os
 import pwd
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +25,7 @@ class Gateway:
     def __init__(self, build, work, server, threads):
         self.program = os.path.join(build, "holdfast")
         self.place = os.path.join(work, "gateway")
+        self.trash = os.path.join(work, "trash")
         self.state = os.path.join(self.place, "state")
         self.mount = os.path.join(self.place, "mnt")
         self.server = server
@@ -34,7 +34,7 @@ class Gateway:
         self.env = None
 
     def __enter__(self):
-        shutil.rmtree(self.place, ignore_errors=True)
+        machine.discard(self.place, self.trash)
         os.makedirs(self.state)
         os.makedirs(self.mount)
         if os.geteuid() == 0:
@@ -84,7 +84,7 @@ class Gateway:
             self.process.wait()
         for _ in range(100): # the mounter takes the mount away a moment later
             if not os.path.ismount(self.mount):
-                shutil.rmtree(self.place, ignore_errors=True)
+                machine.discard(self.place, self.trash)
                 return
             time.sleep(0.1)
 

@@ -27,6 +27,7 @@ class Rig:
         self.big = os.path.join(work, "src", "big.bin")
         self.small = os.path.join(work, "src", "small")
         self.out = os.path.join(work, "out")
+        self.trash = os.path.join(work, "trash")
         self.caches_dropped = False
         self.peak = 0
         self.sums = {}
@@ -55,7 +56,7 @@ class Rig:
 
     # ---- caches and places ----
     def cold(self):
-        shutil.rmtree(self.out, ignore_errors=True)
+        machine.discard(self.out, self.trash)
         os.makedirs(self.out)
         self.caches_dropped = machine.drop_caches()
 
@@ -277,7 +278,7 @@ class WriteSmall(Job):
         os.makedirs(path)
         self.rig.load("get-many", prefix, path, client=self.rig.options.clients[0])
         same = sum_of_tree(path) == self.rig.sums["small"]
-        shutil.rmtree(path)
+        machine.discard(path, self.rig.trash)
         return same
 
     def client(self, client, _way, number):

@@ -82,11 +82,35 @@ class Meter:
         }
 
 
-def perf_top(path, lines=14):
-    """The functions that took most of the time, as `perf report` names them."""
+def perf_rows(path, column, *options):
+    """[(percent, thread, object, symbol)], largest first; what has no symbol is added up for each object."""
+    done = subprocess.run(["perf", "report", "-i", path, "--stdio", "-g", "none", "-t", "\t", "-F", column + ",comm,dso,sym", *options],
+                          capture_output=True, text=True, check=False)
+    sums = {}
+    for line in done.stdout.split("\n"):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) < 4 or not cells[0].endswith("%"):
+            continue
+        symbol = cells[3].split("] ", 1)[-1]
+        key = (cells[1], cells[2], "(no symbols)" if symbol.startswith("0x") else symbol)
+        sums[key] = sums.get(key, 0) + float(cells[0][:-1])
+    return sorted(((share, *key) for key, share in sums.items()), reverse=True)
+
+
+def perf_top(path, lines=12):
+    """Where the time went: by object, by function, and the product's own functions with all that they call."""
     if not os.path.exists(path):
         return []
-    done = subprocess.run(["perf", "report", "-i", path, "--stdio", "--no-children", "-g", "none", "--sort", "comm,dso,symbol",
-                           "--percent-limit", "0.5"], capture_output=True, text=True, check=False)
-    rows = [line.strip() for line in done.stdout.split("\n") if line.strip() and not line.startswith("#")]
-    return rows[:lines]
+    rows = perf_rows(path, "overhead", "--no-children")
+    objects = {}
+    for share, _thread, name, _symbol in rows:
+        objects[name] = objects.get(name, 0) + share
+    whole = {}
+    for share, _thread, name, symbol in perf_rows(path, "overhead_children", "--children"):
+        if name.startswith("holdfast"):
+            whole[symbol] = whole.get(symbol, 0) + share
+    text = ["by object: " + ", ".join(f"{n} {s:.0f} %" for n, s in sorted(objects.items(), key=lambda o: -o[1]) if s >= 1)]
+    text += [f"{share:5.1f} %  {thread:16} {name:20} {symbol}" for share, thread, name, symbol in rows[:lines]]
+    text.append("with what they call:")
+    text += [f"{share:5.1f} %  {symbol}" for symbol, share in sorted(whole.items(), key=lambda w: -w[1])[:2 * lines]]
+    return text

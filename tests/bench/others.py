@@ -2,7 +2,6 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -38,7 +37,7 @@ class Other:
 
     @contextlib.contextmanager
     def mounted(self, prefix):
-        shutil.rmtree(self.place, ignore_errors=True)
+        machine.discard(self.place, self.rig.trash)
         mount, cache = os.path.join(self.place, "mnt"), os.path.join(self.place, "cache")
         os.makedirs(mount)
         os.makedirs(cache)
@@ -59,7 +58,7 @@ class Other:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
             if not os.path.ismount(mount):
-                shutil.rmtree(self.place, ignore_errors=True)
+                machine.discard(self.place, self.rig.trash)
 
 
 class Rclone(Other):

@@ -115,7 +115,7 @@ def table(result):
 
 def facts_lines(report):
     facts, options = report["machine"], report["options"]
-    yield f"Holdfast {report['version']}, server {report['server']} ({facts['radosgw'] or 'version not known'}), {facts['curl'][:40]}"
+    yield f"{report['version']}; server {report['server']} ({facts['radosgw'] or 'version not known'}), {facts['curl'][:40]}"
     yield (f"{facts['cores']} cores of {facts['cpu']}, {facts['memory_bytes'] / 2**30:.1f} GiB, kernel {facts['kernel']}, "
            f"files on {facts['file_system']}")
     yield (f"load average {facts['load_average_start'][0]} at the start, {facts['load_average_end'][0]} at the end; "
