@@ -69,9 +69,9 @@ fault '_fault?kind=WRONG_REGION&op=*&count=1000'
 bad_start 'wrong region' '[1-6]' 20 'region' "$state" "$(s3 test)"
 fault _reset
 closed=$(free_port)
-bad_start 'nobody listens at the endpoint' 6 45 "refused|reach|connect" \
+bad_start 'nobody listens at the endpoint' 6 15 "refused|reach|connect" \
     "$state" "s3://test?endpoint=http://127.0.0.1:$closed&region=us-east-1&style=path"
-bad_start 'endpoint whose name does not exist' 6 45 'resolve|host|name' \
+bad_start 'endpoint whose name does not exist' 6 15 'resolve|host|name' \
     "$state" 's3://test?endpoint=http://nowhere.invalid&region=us-east-1&style=path'
 python3 -c '
 import socket, sys, time
@@ -81,7 +81,7 @@ held = []
 while True: held.append(s.accept())' >"$WORK/silent" &
 defer "stop_pid $!"
 wait_until 10 test -s "$WORK/silent"
-bad_start 'endpoint that never answers' 6 60 'time|answer|silent' \
+bad_start 'endpoint that never answers' 6 35 'time|answer|silent' \
     "$state" "s3://test?endpoint=http://127.0.0.1:$(cat "$WORK/silent")&region=us-east-1&style=path"
 bad_start 'endpoint that is no S3 server' '[1-6]' 45 '.' \
     "$state" "s3://test?endpoint=http://127.0.0.1:$FS/x&region=us-east-1&style=path"
