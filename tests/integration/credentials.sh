@@ -95,6 +95,7 @@ refused() { status >"$WORK/status" && grep -q 'REFUSES THE KEYS' "$WORK/status";
 stage() { "$HOLDFAST" put --no-wait "$WORK/files/f1" "v:/late$1" >/dev/null 2>"$WORK/err" || fail "a write was refused: $(cat "$WORK/err")"; }
 i=0
 until refused; do
+    rm -f "$WORK/keys.json" # the keeper may have been at it when the word came
     stage $((i += 1))
     [ "$i" -lt 60 ] || break
     sleep 1
