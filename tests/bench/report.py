@@ -12,6 +12,8 @@ NOTES = (
     "Cold means: a gateway with a new state directory (no index, no cache) on the same bucket, and the kernel's caches dropped.",
     "'others' are processor seconds of the machine that none of the two sides nor the server used: above a tenth of the run "
     "the figures are only a trial.",
+    "'by CPU' is the ratio if both sides kept all processors busy all the time: the client's processor seconds with the server's, over "
+    "Holdfast's with the server's. It holds where the machine is the limit, and suffers less from what others do on it.",
     "Every variant's bytes are compared by sha256 in its first run, outside of the time.",
 )
 
@@ -32,6 +34,11 @@ def mean(samples, *path):
     return sum(values) / len(values) if values else None
 
 
+def work(samples):
+    """Processor seconds of a run: the server's, the gateway's and those of the program that reads or writes."""
+    return sum(mean(samples, "cpu", name) for name in ("server", "gateway", "mounter", "client"))
+
+
 def judge(job, runs):
     """`runs`: {side: {variant: [sample, ...]}}; adds medians, the best client, ratios, the verdict."""
     rates = {side: {variant: [job.rate(s) for s in samples] for variant, samples in variants.items()}
@@ -49,6 +56,8 @@ def judge(job, runs):
         "rates": {side: {v: spread(values) for v, values in variants.items()} for side, variants in rates.items()},
         "ratio": figure, "ratios": ratios[job.ours],
         "other_ratios": {v: spread(r) for v, r in {**ratios, **others}.items() if v != job.ours},
+        "cpu_ratios": {variant: work(runs["client"][best]) / max(work(samples), 0.01)
+                       for variant, samples in runs["holdfast"].items()},
         "pass": figure["median"] >= job.target,
         "bytes_ok": all(sums) and bool(sums),
         "runs": runs,
@@ -70,7 +79,7 @@ def cost_row(side, variant, samples):
     return cells + [f"{memory / 2**20:.0f}" if memory else "-"]
 
 
-HEAD = ("side", "variant", "median", "min", "max", "ratio", "requests", "by client", "server", "gateway", "mounter", "client",
+HEAD = ("side", "variant", "median", "min", "max", "ratio", "by CPU", "requests", "by client", "server", "gateway", "mounter", "client",
         "others", "MiB")
 
 
@@ -83,7 +92,8 @@ def rows(result):
                 result["other_ratios"].get(key)
             mark = " *" if result["compared"].get(side) == variant else ""
             yield [side, variant + mark, *(number(rate[n]) for n in ("median", "min", "max")),
-                   number(ratio["median"], 2) if ratio else "", *cost_row(side, variant, samples)]
+                   number(ratio["median"], 2) if ratio else "",
+                   number(result["cpu_ratios"][variant], 2) if side == "holdfast" else "", *cost_row(side, variant, samples)]
 
 
 MEMORY_TARGET = 200 << 20

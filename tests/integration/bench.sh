@@ -45,6 +45,7 @@ for job in report["jobs"]:
     want(f"{name}: target, verdict", 0 < job["target"] < 1 and isinstance(job["pass"], bool))
     want(f"{name}: ratio", 0 < job["ratio"]["min"] <= job["ratio"]["median"] <= job["ratio"]["max"])
     want(f"{name}: server CPU", any(s["cpu"]["server"] > 0 for v in job["runs"].values() for r in v.values() for s in r))
+    want(f"{name}: ratio of work", set(job["cpu_ratios"]) == set(job["runs"]["holdfast"]))
     want(f"{name}: sides", sorted(job["runs"]) == sorted(["holdfast", "client", *others]))
     want(f"{name}: compared", all(v in job["runs"][side] for side, v in job["compared"].items()))
     for side, variants in job["runs"].items():
