@@ -232,6 +232,96 @@ know_both(struct rename_call *call, struct err *err)
     return attr.kind == INDEX_DIR ? node_know_folder(call->service, call->ctx, attr.node, err) : 0;
 }
 
+/* ---- what lies below and nobody has looked at ---- */
+
+#define UNLISTED_MAX 256u
+
+struct unlisted {
+    const struct rename_call *rename;
+    struct walk walk;
+    int64_t dir[UNLISTED_MAX];
+    size_t count;
+};
+
+static int
+note_folder(void *arg, const struct index_node *node, struct err *err)
+{
+    struct unlisted *unlisted = arg;
+    unlisted->walk.last = node->id;
+    unlisted->walk.seen++;
+    if (node->kind != INDEX_DIR)
+        return 0;
+    if (service_listed(unlisted->rename->service, node))
+        return walk_push(&unlisted->walk, node->id, err);
+    if (unlisted->count < UNLISTED_MAX)
+        unlisted->dir[unlisted->count++] = node->id;
+    return 0;
+}
+
+static int
+note_top(struct index_tx *tx, const struct volume_name *at, struct unlisted *unlisted,
+         struct err *err)
+{
+    struct index_node node;
+    struct err missing = ERR_INIT;
+    if (index_node_child(tx, at->parent, at->name, at->len, &node, &missing) == 0)
+        return note_folder(unlisted, &node, err);
+    if (missing.code == ERR_NOT_FOUND)
+        return 0;
+    *err = missing;
+    return -1;
+}
+
+static int
+find_unlisted(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct unlisted *unlisted = arg;
+    const struct rename_call *call = unlisted->rename;
+    struct walk *walk = &unlisted->walk;
+    walk->count = unlisted->count = 0;
+    int rc = note_top(tx, call->from, unlisted, err);
+    if (rc == 0 && (call->flags & RENAME_EXCHANGE) != 0)
+        rc = note_top(tx, call->to, unlisted, err);
+    while (rc == 0 && walk->count > 0 && unlisted->count < UNLISTED_MAX) {
+        int64_t dir = walk->dir[--walk->count];
+        walk->last = 0;
+        do {
+            walk->seen = 0;
+            rc = index_node_children(tx, dir, walk->last, 512, note_folder, unlisted, err);
+        } while (rc == 0 && walk->seen == 512);
+    }
+    return rc;
+}
+
+/* Only what the index knows moves along: a folder of others that was never looked into would stay behind. */
+static int
+know_below(const struct rename_call *call, struct err *err)
+{
+    struct volume_service *service = call->service;
+    scope_free struct unlisted *unlisted = calloc(1, sizeof(*unlisted));
+    int rc = 0;
+    if (unlisted == NULL)
+        return err_nomem(err);
+    unlisted->rename = call;
+    do {
+        rc = index_read(service->index, find_unlisted, unlisted, err);
+        if (rc == 0 && unlisted->count > 0 && call->ctx->nowait)
+            rc = err_set(err, ERR_AGAIN, "folders have to be listed first");
+        for (size_t i = 0; rc == 0 && i < unlisted->count; i++)
+            bucket_refresh_dir(service, unlisted->dir[i]);
+        for (size_t i = 0; rc == 0 && i < unlisted->count; i++) {
+            struct err local = ERR_INIT;
+            rc = bucket_list_dir(service, call->ctx, unlisted->dir[i], &local);
+            if (rc != 0 && local.code == ERR_NOT_FOUND)
+                rc = 0; /* gone meanwhile */
+            else if (rc != 0)
+                *err = local;
+        }
+    } while (rc == 0 && unlisted->count > 0);
+    free(unlisted->walk.dir);
+    return rc;
+}
+
 struct replace_call {
     const struct rename_call *rename;
     int64_t node; /* what has to be durable first, 0: nothing */
@@ -290,7 +380,8 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
         (flags & (RENAME_NOREPLACE | RENAME_EXCHANGE)) == (RENAME_NOREPLACE | RENAME_EXCHANGE))
         return err_set(err, ERR_INVAL, "unknown rename flags %#x", flags);
     if (path_check_name(to->name, to->len, err) != 0 ||
-        (!ctx->resent && know_both(&call, err) != 0) || keep_before_replace(&call, err) != 0)
+        (!ctx->resent && know_both(&call, err) != 0) || know_below(&call, err) != 0 ||
+        keep_before_replace(&call, err) != 0)
         return -1;
     int rc = index_write(service->index, INDEX_NORMAL, rename_tx, &call, err);
     if (rc == 0)

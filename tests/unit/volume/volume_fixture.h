@@ -40,6 +40,7 @@ struct hook_store {
     _Atomic(void (*)(enum hook_op op,
                      const char *key)) after; /* called once, before the answer is passed on */
     bool weak_delete;                         /* as RGW: DELETE and COPY ignore conditions */
+    atomic_int list_pause_ms;                 /* before each entry of a listing */
 };
 
 struct rig {
@@ -176,13 +177,32 @@ hook_copy(struct store *store, const struct store_copy *req, struct store_put_re
     return store_copy(rig.mem, &blind, res, err);
 }
 
+struct slow_list {
+    const struct store_list *req;
+    struct hook_store *hook;
+};
+
+static inline int
+slow_entry(void *arg, const struct store_list_entry *entry, struct err *err)
+{
+    const struct slow_list *slow = arg;
+    int pause = atomic_load(&slow->hook->list_pause_ms);
+    if (pause > 0)
+        clock_sleep_ns(pause * NS_PER_MS);
+    return slow->req->fn(slow->req->arg, entry, err);
+}
+
 static inline int
 hook_list(struct store *store, const struct store_list *req, struct err *err)
 {
     struct hook_store *hook = hook_of(store);
+    struct slow_list slow = { .req = req, .hook = hook };
+    struct store_list passed = *req;
     if (hook_fails(hook, HOOK_LIST, err))
         return -1;
-    int rc = store_list(rig.mem, req, err);
+    passed.fn = slow_entry;
+    passed.arg = &slow;
+    int rc = store_list(rig.mem, &passed, err);
     hook_after(hook, HOOK_LIST, req->prefix);
     return rc;
 }
