@@ -1,18 +1,66 @@
+/* What the parameters of an s3:// URL make of a store, without a request. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/scope.h"
 #include "s3/client.h"
-#include "s3/http_store_impl.h"
-#include "tests/unit/s3/tiny_http.h"
+
+static int
+keys(void *arg, struct s3_credentials *out, struct err *err)
+{
+    (void)arg;
+    (void)out;
+    (void)err;
+    return 0;
+}
+
+static struct store *
+open_with(const char *params, struct err *err)
+{
+    char url[256];
+    (void)snprintf(url, sizeof(url), "s3://bucket?endpoint=http://127.0.0.1:9&provider=r2%s",
+                   params);
+    struct store_open_args args = { .url = url, .credentials = keys };
+    return s3_store_open(&args, err);
+}
+
+static void
+sizes_lower_what_goes_in_one_request(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    scope_store *store = open_with("&max-put=32M&max-copy=1G", &err);
+    assert_non_null(store);
+    assert_int_equal(store->caps.max_put_bytes, 33554432);
+    assert_int_equal(store->caps.max_copy_bytes, 1073741824);
+}
+
+static void
+sizes_never_raise_the_provider_s(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    scope_store *store = open_with("&max-put=900G", &err);
+    assert_non_null(store);
+    assert_true(store->caps.max_put_bytes < (5ull << 30)); /* R2: 4.995 GiB */
+}
+
+static void
+sizes_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "&max-put=", "&max-put=1M", "&max-copy=-1", "&max-put=x" };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct err err = ERR_INIT;
+        assert_null(open_with(bad[i], &err));
+        assert_int_equal(err.code, ERR_USAGE);
+    }
+}
 
 static void
 set_keys(void)
@@ -121,157 +169,16 @@ refused_urls(void **state)
     }
 }
 
-/* ---- what goes over the wire ---- */
-
-static struct store *
-open_at(const struct tiny *server, const char *params, const struct store_limits *limits)
-{
-    char url[256];
-    struct err err = ERR_INIT;
-    (void)snprintf(url, sizeof(url), "s3://bucket?endpoint=http://127.0.0.1:%u&style=path%s",
-                   server->port, params);
-    struct store_open_args args = { .url = url };
-    if (limits)
-        args.limits = *limits;
-    struct store *store = s3_store_open(&args, &err);
-    assert_non_null(store);
-    return store;
-}
-
-/* B196: HTTP/1.1 by choice, with one Host, the signed one. */
-static void
-placement_and_payer(void **state)
-{
-    (void)state;
-    static const struct tiny_answer answers[] = {
-        { 200, "ETag: \"0123456789abcdef0123456789abcdef\"\r\n", "" },
-        { 200, "ETag: \"0123456789abcdef0123456789abcdef\"\r\n", "" },
-    };
-    struct err err = ERR_INIT;
-    struct store_put_result result;
-    const struct store_placement placement = { .storage_class = "STANDARD_IA",
-                                               .encryption = "aws:kms",
-                                               .kms_key_id = "arn:aws:kms:eu-west-1:1:key/2" };
-    static struct tiny server;
-    set_keys();
-    tiny_start(&server, answers, 2);
-    struct store *store = open_at(&server, "&requester-pays=yes", NULL);
-    struct store_put put = { .key = "a b",
-                             .body = { .mem = "x", .fd = -1, .size = 1 },
-                             .placement = &placement };
-    assert_int_equal(store_put(store, &put, &result, &err), 0);
-    static const char *const wanted[] = {
-        "PUT /bucket/a%20b HTTP/1.1\r\n", "\r\nx-amz-storage-class: STANDARD_IA\r\n",
-        "\r\nx-amz-server-side-encryption: aws:kms\r\n",
-        "\r\nx-amz-server-side-encryption-aws-kms-key-id: arn:aws:kms:eu-west-1:1:key/2\r\n",
-        "\r\nx-amz-request-payer: requester\r\n"
-    };
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-        assert_non_null(strstr(server.request[0], wanted[i]));
-    const char *host = strcasestr(server.request[0], "\r\nhost:");
-    assert_non_null(host);
-    assert_null(strcasestr(host + 7, "\r\nhost:"));
-    /* All of them are signed. */
-    const char *names = strstr(server.request[0], "SignedHeaders=");
-    assert_non_null(names);
-    assert_non_null(strstr(names, "x-amz-request-payer;x-amz-server-side-encryption;x-amz-server-"
-                                  "side-encryption-aws-kms-key-id;x-amz-storage-class"));
-    put.placement = NULL;
-    assert_int_equal(store_put(store, &put, &result, &err), 0);
-    assert_null(strstr(server.request[1], "x-amz-storage-class"));
-    assert_null(strstr(server.request[1], "x-amz-server-side"));
-    const struct store_placement odd = { .storage_class = "A\r\nB" };
-    put.placement = &odd;
-    assert_int_equal(store_put(store, &put, &result, &err), -1);
-    assert_int_equal(err.code, ERR_INVAL);
-    const struct store_placement no_kms = { .encryption = "AES256", .kms_key_id = "k" };
-    put.placement = &no_kms;
-    assert_int_equal(store_put(store, &put, &result, &err), -1);
-    assert_int_equal(server.seen, 2);
-    store_free(store);
-    tiny_stop(&server);
-}
-
-/* B186, B187: RFC 3986 in path and query. B094: no checksum parameter. A payer is part of the link. */
-static void
-presigned(void **state)
-{
-    (void)state;
-    struct err err = ERR_INIT;
-    static struct tiny server = { .port = 9000 };
-    scope_buf url;
-    buf_init(&url, 8192);
-    set_keys();
-    struct store *store = open_at(&server, "&requester-pays=yes", NULL);
-    const struct store_presign req = {
-        .method = "PUT",
-        .key = "sp ace+%#?\xc3\xa9/x",
-        .expires_s = 60,
-        .response_content_disposition = "attachment; filename=\"a!b(1)*.txt\"",
-    };
-    assert_int_equal(store_presign(store, &req, &url, &err), 0);
-    const char *text = buf_cstr(&url);
-    assert_non_null(strstr(text, "http://127.0.0.1:9000/bucket/sp%20ace%2B%25%23%3F%C3%A9/x?"));
-    assert_non_null(strstr(text, "response-content-disposition=attachment%3B%20filename%3D%22a%21b"
-                                 "%281%29%2A.txt%22"));
-    assert_non_null(strstr(text, "x-amz-request-payer=requester"));
-    assert_null(strcasestr(text, "checksum"));
-    assert_null(strstr(text, "+"));
-    store_free(store);
-}
-
-static void
-limited(void **state)
-{
-    (void)state;
-    static const struct tiny_answer answers[] = {
-        { 200, "ETag: \"0123456789abcdef0123456789abcdef\"\r\n", "" },
-        { 200, "ETag: \"0123456789abcdef0123456789abcdef\"\r\n", "" },
-        { 200, "ETag: \"0123456789abcdef0123456789abcdef\"\r\n", "" },
-    };
-    static const struct store_limits limits = { .requests_per_s = 4, .bytes_up_per_s = 16000 };
-    static char bytes[8000];
-    struct err err = ERR_INIT;
-    struct store_put_result result;
-    struct store_counters counters;
-    static struct tiny server;
-    set_keys();
-    memset(bytes, 'x', sizeof(bytes));
-    tiny_start(&server, answers, 3);
-    struct store *store = open_at(&server, "", &limits);
-    const struct store_put put = { .key = "k",
-                                   .body = { .mem = bytes, .fd = -1, .size = sizeof(bytes) } };
-    int64_t begun = clock_mono_ns();
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(store_put(store, &put, &result, &err), 0);
-    int64_t took = clock_mono_ns() - begun;
-    /* 24,000 bytes at 16,000 a second, less the burst of a tenth. */
-    assert_true(took > 12 * NS_PER_S / 10);
-    store_counters(store, &counters);
-    assert_true(counters.limited_ns > (uint64_t)(NS_PER_S / 2));
-    assert_true(counters.puts == 3 && counters.bytes_up == 24000);
-    /* A wait beyond the deadline is told at once. */
-    struct store_put late = put;
-    begun = clock_mono_ns();
-    for (int i = 0; i < 4; i++) {
-        late.deadline_ns = clock_mono_ns() + NS_PER_S / 20;
-        if (store_put(store, &late, &result, &err) < 0 && strstr(err.msg, "limit"))
-            break;
-    }
-    assert_non_null(strstr(err.msg, "limit"));
-    assert_int_equal(err.code, ERR_STORE_TIMEOUT);
-    store_free(store);
-    tiny_stop(&server);
-}
-
 int
 main(void)
 {
-    (void)signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places),       cmocka_unit_test(endpoint_of_the_environment),
-        cmocka_unit_test(refused_urls), cmocka_unit_test(placement_and_payer),
-        cmocka_unit_test(presigned),    cmocka_unit_test(limited),
+        cmocka_unit_test(sizes_lower_what_goes_in_one_request),
+        cmocka_unit_test(sizes_never_raise_the_provider_s),
+        cmocka_unit_test(sizes_that_make_no_sense_are_refused),
+        cmocka_unit_test(places),
+        cmocka_unit_test(endpoint_of_the_environment),
+        cmocka_unit_test(refused_urls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
