@@ -10,6 +10,7 @@
  */
 
 #define ABORT_TRIES 4
+#define PAGES_OF_KEY_MAX 1000
 #define ABORT_PAUSE (100 * NS_PER_MS)
 
 /* ---- listing ---- */
@@ -21,6 +22,7 @@ struct uploads {
     store_uploads_fn *fn;
     void *arg;
     char *key_marker, *id_marker; /* NULL on the first page */
+    unsigned pages_of_key;        /* that ended at this key */
 };
 
 static int
@@ -52,7 +54,11 @@ move_on(struct uploads *uploads, struct xml_uploads *page, struct err *err)
     if (!page->next_key || !*page->next_key)
         return err_set(err, ERR_STORE_BAD_ANSWER,
                        "the list of uploads goes on but names no next page");
-    if (same(uploads->key_marker, page->next_key) && same(uploads->id_marker, page->next_id))
+    int order = uploads->key_marker ? strcmp(page->next_key, uploads->key_marker) : 1;
+    /* Ids have no order, so of one key only the number of pages tells. */
+    uploads->pages_of_key = order == 0 ? uploads->pages_of_key + 1 : 0;
+    if (order < 0 || uploads->pages_of_key > PAGES_OF_KEY_MAX ||
+        (order == 0 && same(uploads->id_marker, page->next_id)))
         return err_set(err, ERR_STORE_BAD_ANSWER, "the list of uploads does not move on");
     free(uploads->key_marker);
     free(uploads->id_marker);

@@ -39,6 +39,9 @@ static unsigned head_count;
 
 /* ---- the server ---- */
 
+/* For a test whose store answers in its own way; called on the server's thread. */
+static _Atomic(const char *(*)(const char *head)) special;
+
 static const char *
 answer_to(const char *head)
 {
@@ -100,7 +103,8 @@ serve(void *arg)
         if (fd < 0)
             return NULL;
         if (read_request(fd, head) > 0) {
-            const char *answer = answer_to(head);
+            const char *(*own)(const char *) = atomic_load(&special);
+            const char *answer = own ? own(head) : answer_to(head);
             pthread_mutex_lock(&lock);
             if (head_count < HEADS_MAX)
                 memcpy(heads[head_count++], head, HEAD_MAX);
@@ -443,6 +447,48 @@ links_are_plain(void **state)
     buf_release(&url);
 }
 
+/* Two pages of uploads that lead to each other. */
+static const char *
+circle(const char *head)
+{
+    static char answer[1024];
+    char body[512];
+    bool second = strstr(head, "key-marker=pre%2Fb") != NULL;
+    int len =
+        snprintf(body, sizeof(body),
+                 "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>"
+                 "pre/%s</NextKeyMarker><NextUploadIdMarker>%s</NextUploadIdMarker><Upload>"
+                 "<Key>pre/%s</Key><UploadId>%s</UploadId><Initiated>2026-01-01T00:00:00Z"
+                 "</Initiated></Upload></ListMultipartUploadsResult>",
+                 second ? "a" : "b", second ? "1" : "2", second ? "a" : "b", second ? "1" : "2");
+    (void)snprintf(answer, sizeof(answer),
+                   "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len,
+                   body);
+    return answer;
+}
+
+static int
+count_upload(void *arg, const struct store_upload *upload, struct err *failure)
+{
+    unsigned *count = arg;
+    (void)upload;
+    return ++*count > 100 ? err_set(failure, ERR_CANCELED, "round and round") : 0;
+}
+
+/* B048: pages that go back are no list. */
+static void
+pages_do_not_go_back(void **state)
+{
+    (void)state;
+    unsigned count = 0;
+    atomic_store(&special, circle);
+    int rc = store_uploads(store, "", count_upload, &count, &err);
+    atomic_store(&special, NULL);
+    assert_int_equal(rc, -1);
+    assert_int_equal(err.code, ERR_STORE_BAD_ANSWER);
+    assert_true(count <= 2);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int
@@ -456,6 +502,7 @@ main(void)
         TEST(no_codings),
         TEST(names_are_encoded_once),
         TEST(links_are_plain),
+        TEST(pages_do_not_go_back),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
