@@ -36,7 +36,7 @@ static const struct put_row put_rows[] = {
     { "wrong_etag", 0, 1 },     { "long_length", 0, 1 },
 };
 
-/* B022, B099, B192, S4, S16 */
+/* S19, B022, B099, B192, S4, S16 */
 static void
 put_creates_once(void **state)
 {

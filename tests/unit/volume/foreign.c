@@ -229,7 +229,7 @@ our_metadata_is_theirs(void **state)
     store_object_release(&object);
 }
 
-/* B031, B032, B063, B064: names that cannot be, on either side. */
+/* S40, B031, B032, B063, B064: names that cannot be, on either side. */
 static void
 names_that_are_too_long_are_refused_before_any_upload(void **state)
 {
@@ -295,6 +295,7 @@ add_name(void *arg, const struct volume_entry *entry, struct err *err)
     return 0;
 }
 
+/* S40 */
 static void
 keys_that_cannot_be_names_do_no_harm(void **state)
 {
