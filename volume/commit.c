@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/form_impl.h"
 #include "volume/service_impl.h"
 
 /*
@@ -218,7 +219,8 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
         uint32_t mode = call->args->mode != 0 ? call->args->mode
                         : old_mode != 0       ? old_mode & 07777u
                                               : 0644u;
-        if (node_make(tx, call->ctx, &at,
+        if (form_check(call->service, tx, &at, err) != 0 ||
+            node_make(tx, call->ctx, &at,
                       &(struct node_kind){ INDEX_FILE, S_IFREG | (mode & 07777) }, &call->node,
                       err) != 0)
             return -1;

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "volume/form_impl.h"
 #include "volume/service_impl.h"
 
 /* A new file: name, LIVE content, handle and answer in one transaction; then its content file. */
@@ -68,6 +69,7 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
         index_volume_get(tx, dir.volume, &volume, err) != 0 ||
         service_may_write(call->service, call->ctx, &volume, err) != 0 ||
         service_may_grow(tx, &volume, 0, err) != 0 ||
+        form_check(call->service, tx, call->at, err) != 0 ||
         node_make(tx, call->ctx, call->at, &kind, &call->node, err) != 0 ||
         make_content(tx, call, err) != 0 || make_handle(tx, call, err) != 0 ||
         attr_fill(tx, &call->node, call->attr, err) != 0)

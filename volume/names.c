@@ -6,6 +6,7 @@
 #include "base/parse.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/form_impl.h"
 #include "volume/service_impl.h"
 
 /* Changes of names: each is one index transaction, whatever lies below; the objects follow (docs/mechanisms.md section 7). */
@@ -213,6 +214,7 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->replayed)
         return 0;
     if (node_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
+        form_check(call->service, tx, call->at, err) != 0 ||
         node_make(tx, call->ctx, call->at, &(struct node_kind){ call->kind, call->mode },
                   &call->node, err) != 0)
         return -1;

@@ -2,6 +2,7 @@
 
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/form_impl.h"
 #include "volume/service_impl.h"
 
 /* Renames: one index transaction, whatever lies below; the objects follow (docs/mechanisms.md section 7). */
@@ -191,6 +192,8 @@ rename_tx(struct index_tx *tx, void *arg, struct err *err)
         return err_set(err, ERR_NOT_DIR, "not a folder");
     if (node_name_reserved(&volume, call->to))
         return err_set(err, ERR_PERM, "the name '.holdfast' is taken by Holdfast itself here");
+    if (form_check(call->service, tx, call->to, err) != 0)
+        return -1;
     if (call->moved.kind == INDEX_DIR &&
         check_no_loop(tx, call->to->parent, call->moved.id, err) != 0)
         return -1;
