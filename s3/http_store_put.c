@@ -234,8 +234,8 @@ accepted(struct writing *writing, const struct client_answer *answer, struct err
                                                      : http_store_put_done(writing);
 }
 
-static bool
-is_refusal(const struct writing *writing, const struct client_answer *answer)
+bool
+http_store_put_is_refusal(const struct writing *writing, const struct client_answer *answer)
 {
     return answer->response.status == 412 || (writing->req->cond.kind == STORE_COND_MATCH &&
                                               strcmp(answer->error.code, "NoSuchKey") == 0);
@@ -293,7 +293,7 @@ attempts(struct writing *writing, const struct client_request *request,
     for (;;) {
         if (client_attempt(&writing->self->client, request, answer, err) == 0)
             return accepted(writing, answer, err);
-        if (is_refusal(writing, answer))
+        if (http_store_put_is_refusal(writing, answer))
             return judge_refusal(writing, answer, err);
         switch (judge_failure(writing, answer, &tries, err)) {
         case NEXT_DONE:

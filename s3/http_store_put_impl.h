@@ -26,6 +26,9 @@ struct writing {
 int http_store_put_condition(struct writing *writing, struct client_request *request,
                              struct err *err) MUST_CHECK;
 
+/* Does the answer say that the condition does not hold? */
+bool http_store_put_is_refusal(const struct writing *writing, const struct client_answer *answer);
+
 /* Whose object lies there? LOOK_FAILED also: cannot tell. `err` is set only for a HEAD that failed. */
 enum http_store_look { LOOK_OURS, LOOK_OTHER, LOOK_ABSENT, LOOK_FAILED };
 enum http_store_look http_store_put_look(struct writing *writing, struct err *err);

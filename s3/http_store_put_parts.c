@@ -257,7 +257,7 @@ complete_once(struct upload *upload, struct client_try *tries, struct err *err)
     client_answer_init(&answer);
     if (http_store_multi_complete(&upload->multi, &request, &answer, etag, err) == 0)
         step = look_after(upload, etag, err);
-    else if (answer.response.status == 412)
+    else if (http_store_put_is_refusal(writing, &answer))
         step = judge_refusal(upload, &answer, err);
     else
         step = judge_failure(upload, &answer, tries, err);
