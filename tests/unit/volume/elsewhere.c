@@ -425,6 +425,135 @@ errors_keep_their_names(void **state)
 }
 
 static int
+read_code(const char *path)
+{
+    char out[16];
+    struct volume_file *file = open_at(path, O_RDONLY);
+    ssize_t got = volume_file_read(file, &rig.ctx, out, sizeof(out), 0, &rig.err);
+    volume_file_close(file, &rig.ctx);
+    return got < 0 ? (int)rig.err.code : (int)ERR_CODE_COUNT;
+}
+
+/* B206: reads are refused for an hour (a cap on the account), writes and listings are not. */
+static void
+refused_reads_are_no_absence_and_end_by_themselves(void **state)
+{
+    (void)state;
+    foreign_put("theirs", "bytes");
+    save("mine", "cached");
+    flush();
+    assert_int_equal(attr_at("theirs").size, 5);
+    for (int op = HOOK_HEAD; op <= HOOK_GET; op++) {
+        atomic_store(&rig.hook->fail_code[op], ERR_STORE_DENIED);
+        atomic_store(&rig.hook->fail[op], -1);
+    }
+    assert_int_equal(read_code("theirs"), ERR_STORE_DENIED);
+    assert_reads("mine", "cached");
+    save("mine", "newer");
+    save("new", "new");
+    flush();
+    assert_bucket("mine", "newer");
+    assert_bucket("new", "new");
+    for (int op = HOOK_HEAD; op <= HOOK_GET; op++)
+        atomic_store(&rig.hook->fail[op], 0);
+    clock_sleep_ns(600 * NS_PER_MS);
+    assert_reads("theirs", "bytes");
+    assert_int_equal(conflicts(NULL), 0);
+}
+
+/* B207: a name that the store never takes waits, says why, and holds up none of the others. */
+static void
+a_name_that_the_store_refuses_is_told_and_kept(void **state)
+{
+    (void)state;
+    struct volume_barrier barrier;
+    atomic_store(&rig.hook->fail_code[HOOK_PUT], ERR_STORE_BAD_ANSWER);
+    atomic_store(&rig.hook->fail[HOOK_PUT], -1);
+    save("with\ttab", "kept");
+    assert_int_equal(flush_within(500 * NS_PER_MS, &barrier), -1);
+    assert_int_equal(rig.err.code, ERR_NOT_SYNCED);
+    assert_string_equal(barrier.first_key, "v/with\ttab");
+    assert_non_null(strstr(barrier.first_error, "refuses"));
+    assert_reads("with\ttab", "kept");
+    atomic_store(&rig.hook->fail[HOOK_PUT], 0);
+    save("plain", "bytes");
+    for (int i = 0; i < 20000 && !in_bucket("plain"); i++)
+        clock_sleep_ns(NS_PER_MS);
+    assert_bucket("plain", "bytes");
+    /* Under another name it goes up. */
+    move("with\ttab", "without", 0);
+    flush();
+    assert_bucket("without", "kept");
+}
+
+/* B103: what is gone is answered with 412 where a version was named; a plain look tells which it was. */
+static void
+a_412_for_a_missing_key_is_looked_into(void **state)
+{
+    (void)state;
+    foreign_put("f", "bytes");
+    assert_int_equal(attr_at("f").size, 5);
+    struct volume_file *file = open_at("f", O_RDONLY);
+    char out[8];
+    foreign_delete("f");
+    atomic_store(&rig.hook->fail_code[HOOK_GET], ERR_CONFLICT);
+    atomic_store(&rig.hook->fail[HOOK_GET], -1);
+    int64_t begun = clock_mono_ns();
+    assert_true(volume_file_read(file, &rig.ctx, out, 5, 0, &rig.err) < 0);
+    assert_true(clock_mono_ns() - begun < 10 * NS_PER_S); /* no turning round and round */
+    volume_file_close(file, &rig.ctx);
+    assert_gone("f");
+    /* The same for a version that is another one by now. */
+    atomic_store(&rig.hook->fail[HOOK_GET], 0);
+    foreign_put("g", "older");
+    relist("");
+    assert_int_equal(attr_at("g").size, 5);
+    file = open_at("g", O_RDONLY);
+    foreign_put("g", "the newer one");
+    atomic_store(&rig.hook->fail[HOOK_GET], 1);
+    (void)!volume_file_read(file, &rig.ctx, out, 5, 0, &rig.err);
+    volume_file_close(file, &rig.ctx);
+    atomic_store(&rig.hook->fail[HOOK_GET], 0);
+    assert_reads("g", "the newer one");
+}
+
+static atomic_uint long_asked;
+
+static void
+note_long_names(enum hook_op op, const char *key)
+{
+    if (op != HOOK_LIST && strlen(key) > LIMIT_NAME)
+        atomic_fetch_add(&long_asked, 1);
+}
+
+/* B033: some stores fail for ever on a name that is too long for Linux; nobody asks for it, and the others are there. */
+static void
+a_name_too_long_is_never_asked_for(void **state)
+{
+    (void)state;
+    char longer[LIMIT_NAME + 30];
+    struct volume_attr attr;
+    memset(longer, 'k', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
+    foreign_put(longer, "x");
+    foreign_put("plain", "x");
+    atomic_store(&long_asked, 0);
+    atomic_store(&rig.hook->after, note_long_names);
+    relist("");
+    assert_reads("plain", "x");
+    struct volume_name at = { rig.root, longer, strlen(longer) };
+    assert_int_equal(volume_mkdir(rig.service, &rig.ctx, &at, 0755, &attr, &rig.err), -1);
+    assert_int_equal(rig.err.code, ERR_NAME_TOO_LONG);
+    assert_int_equal(volume_lookup(rig.service, &rig.ctx, &at, &attr, &rig.err), -1);
+    assert_true(rig.err.code == ERR_NAME_TOO_LONG || rig.err.code == ERR_NOT_FOUND);
+    move("plain", "moved", 0);
+    flush();
+    atomic_store(&rig.hook->after, NULL);
+    assert_int_equal(atomic_load(&long_asked), 0);
+    assert_bucket("moved", "x");
+}
+
+static int
 setup_short_ttl(void **state)
 {
     (void)state;
@@ -461,6 +590,10 @@ main(void)
         ONE(a_shorter_version_has_no_old_tail),
         ONE(a_read_is_short_only_at_the_end),
         ONE(errors_keep_their_names),
+        ONE(refused_reads_are_no_absence_and_end_by_themselves),
+        ONE(a_name_that_the_store_refuses_is_told_and_kept),
+        ONE(a_412_for_a_missing_key_is_looked_into),
+        ONE(a_name_too_long_is_never_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

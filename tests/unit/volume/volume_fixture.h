@@ -32,9 +32,10 @@ enum hook_op { HOOK_HEAD, HOOK_GET, HOOK_PUT, HOOK_DELETE, HOOK_COPY, HOOK_LIST,
 /* A store around mem: that holds, fails or interrupts what the test says. */
 struct hook_store {
     struct store base;
-    atomic_int hold[HOOK_OPS];    /* calls wait while it is not 0 */
-    atomic_int waiting[HOOK_OPS]; /* calls that wait */
-    atomic_int fail[HOOK_OPS];    /* so many next calls do not reach the store; < 0: all */
+    atomic_int hold[HOOK_OPS];      /* calls wait while it is not 0 */
+    atomic_int waiting[HOOK_OPS];   /* calls that wait */
+    atomic_int fail[HOOK_OPS];      /* so many next calls do not reach the store; < 0: all */
+    atomic_int fail_code[HOOK_OPS]; /* how they fail: an enum err_code, 0: as a store that is away */
     atomic_int count[HOOK_OPS];
     atomic_int lose[HOOK_OPS]; /* so many next answers get lost: it is done, and nobody knows */
     _Atomic(void (*)(enum hook_op op,
@@ -75,7 +76,11 @@ hook_fails(struct hook_store *hook, enum hook_op op, struct err *err)
         return false;
     if (left > 0)
         atomic_fetch_sub(&hook->fail[op], 1);
-    (void)err_set(err, ERR_STORE_AWAY, "the store answers 503");
+    int code = atomic_load(&hook->fail_code[op]);
+    if (code != 0)
+        (void)err_set(err, (enum err_code)code, "the store refuses this");
+    else
+        (void)err_set(err, ERR_STORE_AWAY, "the store answers 503");
     return true;
 }
 
