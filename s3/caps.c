@@ -84,6 +84,12 @@ static const struct cap_row rows[] = {
       .good = STORE_YES,
       .missing = "names that are not UTF-8 are not kept here: such files are refused; rename them",
       "whether names that are not UTF-8 are kept was not proven" },
+    { .at = CAP(long_meta),
+      .good = STORE_YES,
+      .missing = "long metadata is not kept here: a symlink whose target, or an attribute whose "
+                 "value, is longer "
+                 "than 256 bytes is refused; keep them shorter",
+      .not_probed = "whether long metadata is kept was not proven" },
     { .at = CAP(multipart),
       .good = STORE_YES,
       .missing = "no uploads in parts: a file is sent in one piece and must be smaller than 5 GiB; "

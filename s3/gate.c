@@ -11,6 +11,8 @@
 #include "base/parse.h"
 #include "s3/store.h"
 
+#define SHORT_META 256 /* caps.long_meta: of one value */
+
 static int
 check_key(const char *key, struct err *err)
 {
@@ -73,6 +75,20 @@ check_new_key(const struct store *store, const char *key, struct err *err)
         return err_set(err, ERR_BAD_NAME,
                        "'%.200s' is not UTF-8, and this store does not keep such names: rename it",
                        key);
+    return 0;
+}
+
+/* Some stores answer 500 to it, for ever. */
+static int
+check_new_meta(const struct store *store, const char *key, const struct meta *meta, struct err *err)
+{
+    for (size_t i = 0; meta && i < meta->count && store->caps.long_meta == STORE_NO; i++) {
+        if (strlen(meta->entry[i].value) > SHORT_META)
+            return err_set(err, ERR_TOO_LARGE,
+                           "'%.200s': this store keeps at most %d bytes in one value of metadata, "
+                           "'%.60s' is longer",
+                           key, SHORT_META, meta->entry[i].name);
+    }
     return 0;
 }
 
@@ -196,6 +212,8 @@ check_put(const struct store *store, const struct store_put *req, struct err *er
     if (check_common(store, req->key, req->deadline_ns, err) < 0 ||
         check_new_key(store, req->key, err) < 0 || check_cond(store, &req->cond, err) < 0)
         return -1;
+    if (check_new_meta(store, req->key, req->meta, err) < 0)
+        return -1;
     if (req->body.size > max)
         return err_set(err, ERR_TOO_LARGE, "'%.200s' has %llu bytes, one write takes at most %llu",
                        req->key, (unsigned long long)req->body.size, (unsigned long long)max);
@@ -260,7 +278,8 @@ check_copy(const struct store *store, const struct store_copy *req, struct err *
     if (check_key(req->from, err) < 0)
         return -1;
     if (check_common(store, req->to, req->deadline_ns, err) < 0 ||
-        check_new_key(store, req->to, err) < 0)
+        check_new_key(store, req->to, err) < 0 ||
+        check_new_meta(store, req->to, req->meta, err) < 0)
         return -1;
     if (req->from_if_match && check_etag(req->from_if_match, err) < 0)
         return -1;

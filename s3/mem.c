@@ -565,6 +565,7 @@ mem_probe(struct store *store, struct store_caps *caps, struct err *err)
         .presign = STORE_NO,
         .folds_names = STORE_NO,
         .any_bytes = STORE_YES,
+        .long_meta = STORE_YES,
         .delete_many = STORE_YES,
         .max_put_bytes = LIMIT_PUT_BODY,
     };

@@ -64,6 +64,7 @@ probe_conclude(const struct probe_seen *seen, const struct provider *provider,
     caps->folds_names = seen->name_folded ? STORE_YES
                         : seen->name_kept ? STORE_NO
                                           : STORE_NOT_PROBED;
+    caps->long_meta = yes(seen->long_meta);
     caps->any_bytes = seen->bytes_asked ? yes(seen->bytes_kept) : STORE_NOT_PROBED;
     caps->presign = yes(seen->presign_works);
     conclude_multi(seen, caps);

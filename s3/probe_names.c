@@ -10,6 +10,7 @@
 #define DECOMPOSED "a\xcc\x88"
 #define NOT_UTF8 "\xff\xfe"
 #define NAME_SIZE 96
+#define LONG_META 1600 /* bytes; AWS takes 2 KiB in all, Swift 256 a value */
 
 struct asking {
     struct http_store *self;
@@ -125,14 +126,40 @@ ask_folding(struct asking *asking, struct probe_seen *seen)
 static void
 ask_bytes(struct asking *asking, struct probe_seen *seen)
 {
-    static const uint64_t size[] = { 1 };
-    if (put(asking, "-byte-" NOT_UTF8, "1") < 0) {
-        seen->bytes_asked = true;
+    static const char *const names[] = { "-byte-" NOT_UTF8, NULL };
+    static const uint64_t sizes[] = { 1 };
+    seen->bytes_asked = true;
+    if (put(asking, names[0], "1") < 0)
         return;
-    }
-    seen->bytes_kept =
-        shows(asking, "-byte-", (const char *const[]){ "-byte-" NOT_UTF8, NULL }, size);
-    (void)del(asking, "-byte-" NOT_UTF8);
+    /* Only a listing tells a name from another one that reads and writes the same object. */
+    seen->bytes_asked = seen->listed;
+    seen->bytes_kept = shows(asking, "-byte-", names, sizes);
+    (void)del(asking, names[0]);
+}
+
+/* One attempt, since some stores answer 500 for good. */
+static void
+ask_long_meta(struct asking *asking, struct probe_seen *seen)
+{
+    static const struct store_body empty = { .mem = "", .fd = -1, .size = 0 };
+    char key[NAME_SIZE];
+    char value[LONG_META + 1];
+    struct err err = ERR_INIT;
+    struct client_answer answer;
+    (void)snprintf(key, sizeof(key), "%.70s-meta", asking->key);
+    memset(value, 'm', LONG_META);
+    value[LONG_META] = '\0';
+    struct client_request request = {
+        .method = "PUT", .key = key, .body = &empty, .deadline_ns = http_store_deadline(0, 0)
+    };
+    client_field(&request, "x-amz-meta-probe", value);
+    client_answer_init(&answer);
+    seen->long_meta = client_attempt(&asking->self->client, &request, &answer, &err) == 0;
+    client_answer_release(&answer);
+    if (seen->long_meta)
+        (void)del(asking, "-meta");
+    else
+        log_debug(s3, "probe: no long metadata why=%s", err.msg);
 }
 
 void
@@ -142,4 +169,5 @@ probe_names(struct http_store *self, const char *key, struct probe_seen *seen)
     ask_list(&asking, seen);
     ask_folding(&asking, seen);
     ask_bytes(&asking, seen);
+    ask_long_meta(&asking, seen);
 }

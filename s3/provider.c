@@ -278,6 +278,7 @@ provider_caps(const struct provider *provider, struct store_caps *out)
         .presign = STORE_NOT_PROBED,
         .folds_names = STORE_NOT_PROBED,
         .any_bytes = STORE_NOT_PROBED,
+        .long_meta = STORE_NOT_PROBED,
         .multipart = STORE_NOT_PROBED,
         .complete_if_absent = STORE_NOT_PROBED,
         .complete_if_match = STORE_NOT_PROBED,

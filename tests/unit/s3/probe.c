@@ -28,6 +28,7 @@ static const struct probe_seen good_store = {
     .name_kept = true,
     .bytes_asked = true,
     .bytes_kept = true,
+    .long_meta = true,
     .presign_works = true,
 };
 
@@ -75,7 +76,10 @@ names_and_listings(void **state)
     struct store_caps caps = conclude(good_store, "generic");
     assert_int_equal(caps.folds_names, STORE_NO);
     assert_int_equal(caps.any_bytes, STORE_YES);
+    assert_int_equal(caps.long_meta, STORE_YES);
     struct probe_seen seen = good_store;
+    seen.long_meta = false; /* Swift answers 500 for good */
+    assert_int_equal(conclude(seen, "generic").long_meta, STORE_NO);
     seen.name_kept = seen.bytes_kept = seen.listed = false;
     caps = conclude(seen, "generic"); /* the writes failed: nothing is known of accents */
     assert_int_equal(caps.folds_names, STORE_NOT_PROBED);
