@@ -82,8 +82,9 @@ def build():
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             if done.returncode != 0:
                 raise SystemExit(f"bench: {' '.join(command)} failed:\n{done.stdout[-3000:]}")
-    if not os.access(os.path.join(where, "tests/bench/hf-load"), os.X_OK):
-        raise SystemExit(f"bench: no tests/bench/hf-load in '{where}': build the target hf-load")
+    for program in ("holdfast", "holdfast-mounter", "tests/bench/hf-load"):
+        if not os.access(os.path.join(where, program), os.X_OK):
+            raise SystemExit(f"bench: no '{program}' in '{where}': build the targets holdfast, holdfast-mounter and hf-load")
     return where
 
 
