@@ -30,7 +30,13 @@ http_store_etag(const struct http_store *self, const char *etag, struct buf *out
 
 /* ---- metadata on the wire ---- */
 
-/* "~name" is a header of its own (s3/meta.h), sent as it is; not the type, which every PUT has, nor one without a value. */
+/* The headers that an object has beside its user metadata and its type (s3/meta.h). */
+static const char *const object_headers[] = { "~cache-control", "~content-disposition",
+                                              "~content-encoding", "~content-language" };
+#define OBJECT_HEADERS (sizeof(object_headers) / sizeof(object_headers[0]))
+
+/* "~name" is a header of its own, sent as it is; only those above, since names may be somebody else's, and not one without a
+ * value. */
 static bool
 is_plain_header(const struct meta_entry *entry)
 {
@@ -42,11 +48,14 @@ is_sent(const struct meta_entry *entry)
 {
     if (!is_plain_header(entry))
         return true;
+    bool known = false;
+    for (size_t i = 0; i < OBJECT_HEADERS; i++)
+        known = known || strcmp(entry->name, object_headers[i]) == 0;
     for (const char *c = entry->value; *c; c++) {
         if ((unsigned char)*c > 0x7e)
             return false;
     }
-    return entry->value[0] != '\0' && strcmp(entry->name, "~content-type") != 0;
+    return known && entry->value[0] != '\0';
 }
 
 static int
@@ -125,22 +134,19 @@ http_store_placement_fields(const struct store_placement *placement, struct clie
                            request, err);
 }
 
-/* What an object has beside its user metadata and its type. */
 static int
 read_headers(const struct http_response *response, struct meta *out, struct err *err)
 {
-    static const char *const names[] = { "~cache-control", "~content-disposition",
-                                         "~content-encoding", "~content-language" };
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; i < OBJECT_HEADERS; i++) {
         struct err own = ERR_INIT;
-        const char *value = http_response_field(response, names[i] + 1);
-        if (!value || meta_set(out, names[i], value, &own) == 0)
+        const char *value = http_response_field(response, object_headers[i] + 1);
+        if (!value || meta_set(out, object_headers[i], value, &own) == 0)
             continue;
         if (own.code == ERR_NOMEM) {
             *err = own;
             return -1;
         }
-        log_debug(s3, "a header left out name=%s why=%s", names[i] + 1, own.msg);
+        log_debug(s3, "a header left out name=%s why=%s", object_headers[i] + 1, own.msg);
     }
     return 0;
 }
@@ -151,7 +157,9 @@ read_meta(const struct http_response *response, struct meta *out, struct err *er
     const char *name;
     const char *value;
     for (size_t i = 0; http_response_nth(response, i, &name, &value); i++) {
-        if (strncmp(name, META_PREFIX, strlen(META_PREFIX)) != 0)
+        /* x-amz-meta-~... of somebody else must not become a header of ours. */
+        if (strncmp(name, META_PREFIX, strlen(META_PREFIX)) != 0 ||
+            name[strlen(META_PREFIX)] == '~')
             continue;
         struct err own = ERR_INIT;
         scope_buf decoded;

@@ -26,6 +26,20 @@ echo(const struct client_request *request, struct http_response *response)
     response->has_length = true;
 }
 
+/* Nothing but metadata and the few headers of the object itself leaves us: no acl, no host. */
+static void
+check_names(const struct client_request *request)
+{
+    static const char *const plain[] = { "etag", "cache-control", "content-disposition",
+                                         "content-encoding", "content-language" };
+    for (size_t i = 0; i < request->field_count; i++) {
+        bool known = strncmp(request->field[i].name, "x-amz-meta-", 11) == 0;
+        for (size_t j = 0; j < sizeof(plain) / sizeof(plain[0]); j++)
+            known = known || strcmp(request->field[i].name, plain[j]) == 0;
+        HOLDS(known);
+    }
+}
+
 static void
 check_round_trip(const struct meta *meta)
 {
@@ -42,12 +56,15 @@ check_round_trip(const struct meta *meta)
         for (size_t i = 0; i < request.field_count; i++)
             for (const char *c = request.field[i].value; *c; c++)
                 HOLDS((unsigned char)*c >= 0x20 && (unsigned char)*c < 0x7f);
+        check_names(&request);
         echo(&request, &response);
         HOLDS(http_store_object(&response, UINT64_MAX, &object, &err) == 0);
         HOLDS(strcmp(object.etag, "abc") == 0);
-        HOLDS(object.meta.count == meta->count);
+        HOLDS(object.meta.count + 1 == request.field_count);
         for (size_t i = 0; i < meta->count; i++) {
             const char *back = meta_get(&object.meta, meta->entry[i].name);
+            if (meta->entry[i].name[0] == '~')
+                continue;
             HOLDS(back && strcmp(back, meta->entry[i].value) == 0);
         }
     }

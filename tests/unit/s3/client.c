@@ -126,6 +126,41 @@ presigned(void **state)
     store_free(store);
 }
 
+/* Metadata that somebody else gave an object never becomes a header of our next request for it. */
+static void
+foreign_names(void **state)
+{
+    (void)state;
+    static const struct tiny_answer answers[] = {
+        { 200,
+          "ETag: \"a\"\r\nx-amz-meta-~x-amz-acl: public-read\r\nx-amz-meta-mode: 33188\r\n"
+          "Cache-Control: no-cache\r\n",
+          "" },
+        { 200, "ETag: \"b\"\r\n", "" },
+    };
+    struct err err = ERR_INIT;
+    struct store_object object;
+    struct store_put_result result;
+    static struct tiny server;
+    set_keys();
+    tiny_start(&server, answers, 2);
+    struct store *store = open_at(&server, "", NULL);
+    store_object_init(&object);
+    assert_int_equal(store_head(store, "k", 0, &object, &err), 0);
+    assert_null(meta_get(&object.meta, "~x-amz-acl"));
+    assert_string_equal(meta_get(&object.meta, "mode"), "33188");
+    assert_int_equal(meta_set(&object.meta, "~x-amz-acl", "public-read", &err), 0);
+    const struct store_put put = { .key = "k",
+                                   .body = { .mem = "x", .fd = -1, .size = 1 },
+                                   .meta = &object.meta };
+    assert_int_equal(store_put(store, &put, &result, &err), 0);
+    assert_null(strstr(server.request[1], "acl"));
+    assert_non_null(strstr(server.request[1], "\r\ncache-control: no-cache\r\n"));
+    store_object_release(&object);
+    store_free(store);
+    tiny_stop(&server);
+}
+
 static void
 limited(void **state)
 {
@@ -177,6 +212,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement_and_payer),
         cmocka_unit_test(presigned),
+        cmocka_unit_test(foreign_names),
         cmocka_unit_test(limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
