@@ -118,6 +118,8 @@ add_numbers(const struct volume_status *status, json_t *out)
            set(out, "unsynced_bytes", json_integer((json_int_t)status->unsynced_bytes)) ||
            set(out, "pending_keys", json_integer((json_int_t)status->pending_keys)) ||
            set(out, "uploads_failing", json_integer((json_int_t)status->uploads_failing)) ||
+           set(out, "uploads_open", json_integer((json_int_t)status->uploads_open)) ||
+           set(out, "uploads_foreign", json_integer((json_int_t)status->uploads_foreign)) ||
            set(out, "conflicts", json_integer((json_int_t)status->conflicts)) ||
            set(out, "disk_low", json_boolean(status->disk_low)) ||
            set(out, "read_only", json_boolean(status->read_only)) ||

@@ -21,7 +21,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 1
+#define INDEX_FORMAT 2
 
 struct index_options {
     bool create;
@@ -241,6 +241,25 @@ int index_intent_each(struct index_tx *tx, int64_t volume, const char *after, un
                       index_intent_fn *fn, void *arg, struct err *err) MUST_CHECK;
 int index_intent_count(struct index_tx *tx, int64_t volume, uint64_t *out,
                        struct err *err) MUST_CHECK;
+
+/* ---- uploads: those in parts whose end is not known yet ---- */
+#define INDEX_UPLOAD_ID 1024
+struct index_upload {
+    char id[INDEX_UPLOAD_ID]; /* the store's */
+    char key[LIMIT_KEY + 1];
+    int64_t volume;
+    char life[ULID_SIZE]; /* of the process that began it */
+    int64_t begun_ns;
+};
+typedef int index_upload_fn(void *arg, const struct index_upload *row, struct err *err);
+int index_upload_put(struct index_tx *tx, const struct index_upload *row,
+                     struct err *err) MUST_CHECK;
+int index_upload_delete(struct index_tx *tx, const char *id,
+                        struct err *err) MUST_CHECK; /* absent is fine */
+int index_upload_each(struct index_tx *tx, index_upload_fn *fn, void *arg,
+                      struct err *err) MUST_CHECK;
+int index_upload_of_key(struct index_tx *tx, const char *key, index_upload_fn *fn, void *arg,
+                        struct err *err) MUST_CHECK;
 
 /* ---- versions: what was synced, by whom ---- */
 struct index_version {

@@ -74,7 +74,7 @@ extern const struct index_table index_table_extras;
 extern const struct index_table index_table_counters, index_table_meta, index_table_volumes,
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
     index_table_versions, index_table_conflicts, index_table_opens, index_table_answers,
-    index_table_mounts;
+    index_table_mounts, index_table_uploads;
 
 /* ---- statements ---- */
 /* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
@@ -150,6 +150,10 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(INTENT_EACH, SELECT, &index_table_intents, "WHERE volume = ?2 AND key > ?1 ORDER BY key")  \
     X(INTENT_COUNT_ALL, RAW, NULL, "SELECT count(*) FROM intents")                               \
     X(INTENT_COUNT, RAW, NULL, "SELECT count(*) FROM intents WHERE volume = ?1")                 \
+    X(UPLOAD_PUT, REPLACE, &index_table_uploads, "")                                             \
+    X(UPLOAD_DELETE, DELETE, &index_table_uploads, "WHERE id = ?1")                              \
+    X(UPLOAD_EACH, SELECT, &index_table_uploads, "ORDER BY id")                                  \
+    X(UPLOAD_OF_KEY, SELECT, &index_table_uploads, "WHERE key = ?1 ORDER BY id")                 \
     X(VERSION_INSERT, INSERT, &index_table_versions, "")                                         \
     X(VERSION_OF_NODE, SELECT, &index_table_versions, "WHERE node = ?1 ORDER BY id DESC")        \
     X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                         \

@@ -48,7 +48,8 @@ static const char schema_1[] =
     "  INSERT INTO usage VALUES (new.volume, new.kind = 1 AND new.parent <> 0,"
     "    iif(new.kind = 1 AND new.parent <> 0, new.size, 0)) ON CONFLICT DO UPDATE SET"
     "    files = files + excluded.files, bytes = bytes + excluded.bytes; END;"
-    "CREATE TABLE extras (node INTEGER PRIMARY KEY, text BLOB NOT NULL, crc INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE extras (node INTEGER PRIMARY KEY, text BLOB NOT NULL, crc INTEGER NOT NULL) "
+    "STRICT;"
     "CREATE TRIGGER extras_drop AFTER DELETE ON nodes BEGIN"
     "  DELETE FROM extras WHERE node = old.id; END;"
     "CREATE TABLE keys (key BLOB PRIMARY KEY, volume INTEGER NOT NULL, etag TEXT NOT NULL,"
@@ -100,8 +101,13 @@ static const char schema_1[] =
     "NULL,"
     "  expires_ns INTEGER NOT NULL, uuid_hint INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;";
 
+static const char schema_2[] =
+    "CREATE TABLE uploads (id BLOB PRIMARY KEY, key BLOB NOT NULL, volume INTEGER NOT NULL,"
+    "  life TEXT NOT NULL, begun_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX uploads_key ON uploads (key);";
+
 /* Step i leads from format i to i + 1. */
-static const char *const steps[INDEX_FORMAT] = { schema_1 };
+static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2 };
 
 /* What a new index starts with. */
 static int

@@ -9,7 +9,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "volume/listing_impl.h"
-#include "volume/service_impl.h"
+#include "volume/uploads.h"
 
 #define STORE_FORMAT 1
 #define STORE_KEY ".holdfast/store.json"
@@ -440,8 +440,8 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
         return -1;
     unsigned slots = args->fetch_threads > 0 ? args->fetch_threads : 16;
     if (fetcher_open(service, slots, err) != 0 || lease_keeper_open(service, err) != 0 ||
-        sync_engine_open(service, err) != 0 || lister_open(service, err) != 0 ||
-        recover_state(service, err) != 0)
+        sync_engine_open(service, err) != 0 || uploads_open(service, err) != 0 ||
+        lister_open(service, err) != 0 || recover_state(service, err) != 0)
         return -1;
     if (index_write(service->index, INDEX_FULL, opened_tx, service, err) != 0)
         return -1;
@@ -478,7 +478,7 @@ volume_service_start(struct volume_service *service, struct err *err)
 {
     service->started = true;
     if (event_queue_start(service, err) != 0 || lease_keeper_start(service, err) != 0 ||
-        sync_engine_start(service, err) != 0)
+        sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0)
         return -1;
     return 0;
 }
@@ -498,11 +498,13 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
         return;
     atomic_store(&service->stopping, true);
     sync_engine_close(service, deadline_ns);
+    uploads_close(service);
     fetcher_close(service);
     lister_close(service);
     lease_keeper_close(service);
     event_queue_close(service);
     sync_engine_release(service);
+    uploads_release(service);
     if (service->index != NULL && service->cache != NULL)
         drop_flush(service);
     /* An orderly end: what is on this disk may be trusted after the next boot too. */
@@ -529,6 +531,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
 /* ---- status ---- */
 
 struct status_call {
+    struct volume_service *service;
     struct volume_status *out;
     char after[LIMIT_KEY + 1];
     unsigned seen;
@@ -562,7 +565,8 @@ status_tx(struct index_tx *tx, void *arg, struct err *err)
     struct volume_status *out = call->out;
     if (index_content_unsynced(tx, 0, &out->unsynced_files, &out->unsynced_bytes, err) != 0 ||
         index_intent_count(tx, 0, &out->pending_keys, err) != 0 ||
-        index_conflict_each(tx, 0, count_conflict, call, err) != 0)
+        index_conflict_each(tx, 0, count_conflict, call, err) != 0 ||
+        uploads_count(call->service, tx, &out->uploads_open, &out->uploads_foreign, err) != 0)
         return -1;
     do {
         call->seen = 0;
@@ -575,7 +579,7 @@ status_tx(struct index_tx *tx, void *arg, struct err *err)
 int
 volume_status(struct volume_service *service, struct volume_status *out, struct err *err)
 {
-    struct status_call call = { .out = out };
+    struct status_call call = { .service = service, .out = out };
     memset(out, 0, sizeof(*out));
     if (index_read(service->index, status_tx, &call, err) != 0)
         return -1;

@@ -76,6 +76,7 @@ struct event_queue;
 struct sync_engine;
 struct lease_keeper;
 struct lister;
+struct uploads;
 
 /* gone.c: keys whose objects ended lately. */
 #define GONE_KEYS 1024u
@@ -104,6 +105,7 @@ struct volume_service {
     struct event_queue *events;
     struct lease_keeper *leases;
     struct lister *lister;
+    struct uploads *uploads;
     struct fetcher *fetcher;
     pthread_mutex_t drop_lock; /* leaf */
     struct drop_list dropped;  /* content files that wait for a durable commit */

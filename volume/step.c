@@ -7,6 +7,7 @@
 #include "volume/dialect_impl.h"
 #include "volume/extra_impl.h"
 #include "volume/step_impl.h"
+#include "volume/uploads.h"
 
 /*
  * One key brought to what the tree says: decide, do one step without any lock, commit its effect, decide anew
@@ -198,6 +199,9 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
     struct step *step = arg;
     if (view_build(step->service, tx, step->volume, step->key, &step->kv, err) != 0)
         return -1;
+    if (step->upload_id[0] != '\0' && step->answer.result == SYNC_RESULT_DONE &&
+        index_upload_delete(tx, step->upload_id, err) != 0)
+        return -1;
     step->kv.view.late = step->late;
     step->kv.view.late_count = step->late_count;
     struct sync_attempt sent = step->kv.view.attempt;
@@ -324,6 +328,7 @@ static int
 do_look(struct step *step, struct err *err)
 {
     struct err why = ERR_INIT;
+    uploads_end_of_key(step->service, step->key);
     if (look(step, &why) != 0)
         return step_give_up(step, &why, err);
     return commit_loser(step, judge_tx, err);
@@ -346,6 +351,14 @@ begin_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
+on_upload(void *arg, const char *upload_id, struct err *err)
+{
+    struct step *step = arg;
+    (void)snprintf(step->upload_id, sizeof(step->upload_id), "%s", upload_id);
+    return uploads_begin(step->service, step->volume, step->key, upload_id, err);
+}
+
+static int
 send_put(struct step *step, struct cache_file *file, struct err *err)
 {
     struct store_put_result result = { .outcome = STORE_NOT_DONE };
@@ -357,7 +370,10 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
                              .meta = &step->meta,
                              .content_type = extra_content_type(
                                  &step->meta, dialect_content_type(&step->kv.node)),
-                             .placement = object_placement(&step->kv.volume, &room, &placement) };
+                             .placement = object_placement(&step->kv.volume, &room, &placement),
+                             .on_upload = on_upload,
+                             .on_upload_arg = step };
+    step->upload_id[0] = '\0';
     if (extra_check_encoding(&step->meta, file == NULL ? -1 : cache_file_fd(file), err) != 0)
         return -1;
     put.body.size = content->size;
@@ -380,6 +396,9 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
     struct err why = ERR_INIT;
     int rc = store_put(step->service->store, &put, &result, &why);
     sync_wrote(step->service, step->key);
+    /* What is ended cannot land any more. */
+    if (rc != 0 && step->upload_id[0] != '\0')
+        uploads_end_of_key(step->service, step->key);
     answer_from(step, rc, rc == 0 ? STORE_DONE : result.outcome, result.etag, &why);
     service_store_seen(step->service, rc == 0 || result.outcome == STORE_REFUSED ? NULL : &why);
     log_debug(sync, "put key=%s size=%llu outcome=%d%s%s", step->key,

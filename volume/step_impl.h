@@ -28,6 +28,7 @@ struct step {
     /* the content row that the last transaction made CLEAN, 0: none */
     int64_t cleaned, cleaned_node;
     char error[160];
+    char upload_id[INDEX_UPLOAD_ID]; /* of the PUT that was sent last, "": not in parts */
     char sha256[SHA256_HEX], md5[MD5_HEX];
     char park_key[LIMIT_KEY + 1];
     char park_etag[LIMIT_ETAG];

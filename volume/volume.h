@@ -313,6 +313,8 @@ struct volume_status {
     struct store_counters counters;
     struct cache_usage cache;
     uint64_t unsynced_files, unsynced_bytes, pending_keys, conflicts;
+    uint64_t uploads_open;    /* in parts, begun and not ended yet */
+    uint64_t uploads_foreign; /* the same of others, over a day old, below the volumes: left alone */
     uint64_t uploads_failing; /* keys whose last attempt failed */
     bool disk_low;
     bool read_only;      /* a failed fsync of our own journal */

@@ -116,6 +116,11 @@ sync_lines(const json_t *s)
     if (get_int(s, "uploads_failing") > 0)
         print_line("           %lld uploads failed at their last try and go on being tried",
                    (long long)get_int(s, "uploads_failing"));
+    if (get_int(s, "uploads_foreign") > 0)
+        print_line(
+            "           %lld uploads in parts of other clients lie unfinished for over a day in "
+            "the bucket and cost: see 'aws s3api list-multipart-uploads'",
+            (long long)get_int(s, "uploads_foreign"));
     if (get_int(s, "conflicts") > 0)
         print_line("conflicts  %lld: the losers' bytes are kept",
                    (long long)get_int(s, "conflicts"));

@@ -331,12 +331,44 @@ test_newer_format_is_refused_untouched(void **state)
     char *data = NULL, path[256];
     size_t len = 0;
     build_index(&data, &len);
-    data[63] = 2; /* user_version, big-endian at 60 */
+    data[63] = INDEX_FORMAT + 1; /* user_version, big-endian at 60 */
     write_db(data, len, 0, false);
     expect_newer(data, len);
     (void)snprintf(path, sizeof(path), "%s/index.db-wal", scratch);
     assert_int_equal(access(path, F_OK), -1);
     free(data);
+}
+
+static int
+count_uploads(struct index_tx *tx, void *arg, struct err *err)
+{
+    return index_upload_each(tx, NULL, arg, err);
+}
+
+/* An index of format 1, without its later tables, is brought to the format of now, and is kept as it was. */
+static void
+test_older_format_is_brought_up(void **state)
+{
+    (void)state;
+    char *data = NULL, path[256];
+    size_t len = 0;
+    struct stat st;
+    struct err err = ERR_INIT;
+    build_index(&data, &len);
+    free(data);
+    ix = open_or_fail(scratch);
+    sqlite3 *db = open_beside();
+    assert_int_equal(
+        sqlite3_exec(db, "DROP TABLE uploads; PRAGMA user_version = 1", NULL, NULL, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    index_close(ix);
+    ix = open_or_fail(scratch);
+    RUN_OK(err, index_read(ix, count_uploads, NULL, &err));
+    (void)snprintf(path, sizeof(path), "%s/index.db.format-1", scratch);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size > 0);
+    index_close(ix);
 }
 
 /* A newer program that was killed: its format number is in the WAL only. */
@@ -619,6 +651,7 @@ main(void)
         T(test_damage_after_open_is_never_served),
         T(test_row_checksum),
         T(test_newer_format_is_refused_untouched),
+        T(test_older_format_is_brought_up),
         T(test_newer_format_in_the_wal),
         T(test_other_files_are_refused),
         T(test_full_disk_frees_the_reserve),

@@ -1,0 +1,266 @@
+#include "volume/uploads.h"
+#include "tests/unit/volume/volume_fixture.h"
+
+/* Uploads in parts: a store that takes a PUT in parts from 1,000 bytes on, and lists and ends uploads as S3 does. */
+
+#define PART_FROM 1000u
+#define UPLOADS_MAX 16u
+
+static struct parts {
+    struct store_upload upload[UPLOADS_MAX];
+    char key[UPLOADS_MAX][128], id[UPLOADS_MAX][32];
+    size_t count; /* unfinished ones */
+    unsigned numbers, begun, aborted;
+    bool die;       /* the next upload's answer is lost, and the upload stays unfinished */
+    bool no_aborts; /* the store cannot end any now */
+    pthread_mutex_t lock;
+} parts;
+
+static struct store_ops ops;
+static int (*plain_put)(struct store *store, const struct store_put *req,
+                        struct store_put_result *res, struct err *err);
+
+static void
+add_upload(const char *key, const char *id, int64_t age_ns)
+{
+    size_t at = parts.count++;
+    assert_true(at < UPLOADS_MAX);
+    (void)snprintf(parts.key[at], sizeof(parts.key[at]), "%s", key);
+    (void)snprintf(parts.id[at], sizeof(parts.id[at]), "%s", id);
+    parts.upload[at].initiated_ns = clock_wall_ns() - age_ns;
+}
+
+static bool
+drop_upload(const char *key, const char *id)
+{
+    for (size_t i = 0; i < parts.count; i++) {
+        if (strcmp(parts.key[i], key) != 0 || strcmp(parts.id[i], id) != 0)
+            continue;
+        size_t last = --parts.count;
+        memcpy(parts.key[i], parts.key[last], sizeof(parts.key[i]));
+        memcpy(parts.id[i], parts.id[last], sizeof(parts.id[i]));
+        parts.upload[i] = parts.upload[last];
+        return true;
+    }
+    return false;
+}
+
+static int
+put_in_parts(struct store *store, const struct store_put *req, struct store_put_result *res,
+             struct err *err)
+{
+    char id[32];
+    if (req->body.size < PART_FROM)
+        return plain_put(store, req, res, err);
+    pthread_mutex_lock(&parts.lock);
+    (void)snprintf(id, sizeof(id), "upload-%u", ++parts.numbers);
+    parts.begun++;
+    add_upload(req->key, id, 0);
+    bool die = parts.die;
+    parts.die = false;
+    pthread_mutex_unlock(&parts.lock);
+    res->outcome = STORE_NOT_DONE;
+    if (req->on_upload == NULL || req->on_upload(req->on_upload_arg, id, err) != 0)
+        return -1;
+    if (die) {
+        res->outcome = STORE_UNKNOWN;
+        return err_set(err, ERR_STORE_TIMEOUT, "no answer within the deadline");
+    }
+    int rc = plain_put(store, req, res, err);
+    pthread_mutex_lock(&parts.lock);
+    if (rc == 0)
+        (void)drop_upload(req->key, id);
+    pthread_mutex_unlock(&parts.lock);
+    return rc;
+}
+
+static int
+list_uploads(struct store *store, const char *prefix, store_uploads_fn *fn, void *arg,
+             struct err *err)
+{
+    int rc = 0;
+    (void)store;
+    pthread_mutex_lock(&parts.lock);
+    for (size_t i = 0; rc == 0 && i < parts.count; i++) {
+        struct store_upload one = parts.upload[i];
+        one.key = parts.key[i];
+        one.upload_id = parts.id[i];
+        if (strncmp(one.key, prefix, strlen(prefix)) == 0)
+            rc = fn(arg, &one, err);
+    }
+    pthread_mutex_unlock(&parts.lock);
+    return rc;
+}
+
+static int
+abort_upload(struct store *store, const char *key, const char *upload_id, int64_t deadline_ns,
+             struct err *err)
+{
+    (void)store;
+    (void)deadline_ns;
+    pthread_mutex_lock(&parts.lock);
+    bool refused = parts.no_aborts;
+    parts.aborted += !refused && drop_upload(key, upload_id);
+    pthread_mutex_unlock(&parts.lock);
+    return refused ? err_set(err, ERR_STORE_AWAY, "the store answers 503") : 0;
+}
+
+/* Takes the place of the hook's PUT in the store that serves now. */
+static void
+take_over(void)
+{
+    ops = *rig.hook->base.ops;
+    plain_put = ops.put;
+    ops.put = put_in_parts;
+    ops.uploads = list_uploads;
+    ops.upload_abort = abort_upload;
+    rig.hook->base.ops = &ops;
+    rig.hook->base.caps.multipart = rig.hook->base.caps.list_uploads = STORE_YES;
+}
+
+static int
+begin(void **state)
+{
+    rig_setup(state);
+    memset(&parts, 0, sizeof(parts));
+    pthread_mutex_init(&parts.lock, NULL);
+    take_over();
+    return 0;
+}
+
+static char large[PART_FROM + 200];
+
+static void
+save_large(const char *path, char byte)
+{
+    memset(large, byte, sizeof(large) - 1);
+    save(path, large);
+}
+
+struct counted {
+    uint64_t open, foreign;
+};
+
+static int
+count_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct counted *counted = arg;
+    return uploads_count(rig.service, tx, &counted->open, &counted->foreign, err);
+}
+
+static struct counted
+counted(void)
+{
+    struct counted out = { 0 };
+    RUN_OK(rig.err, index_read(rig.service->index, count_tx, &out, &rig.err));
+    return out;
+}
+
+static void
+a_finished_upload_leaves_no_record(void **state)
+{
+    (void)state;
+    save_large("big", 'a');
+    flush();
+    assert_bucket("big", large);
+    assert_int_equal(parts.begun, 1);
+    assert_int_equal(parts.count, 0);
+    assert_int_equal(counted().open, 0);
+}
+
+static void
+an_upload_without_an_answer_is_ended_and_sent_again(void **state)
+{
+    (void)state;
+    parts.die = true;
+    save_large("big", 'b');
+    flush();
+    assert_bucket("big", large);
+    assert_int_equal(parts.begun, 2);
+    assert_int_equal(parts.aborted, 1);
+    assert_int_equal(parts.count, 0);
+    assert_int_equal(counted().open, 0);
+}
+
+static void
+restart(void)
+{
+    volume_service_close(rig.service, 0);
+    rig_serve(&(struct rig_options){ .weak_delete = false });
+    take_over();
+}
+
+/* The process ended with the upload under way: the next one finds it in its index. */
+static void
+what_an_earlier_life_left_is_ended_at_the_start(void **state)
+{
+    (void)state;
+    parts.die = parts.no_aborts = true;
+    hold(HOOK_HEAD); /* so that nobody comes to sending it again */
+    save_large("big", 'c');
+    wait_for_waiting(HOOK_HEAD);
+    assert_int_equal(parts.count, 1);
+    assert_int_equal(counted().open, 1);
+    atomic_store(&rig.hook->fail[HOOK_PUT], -1);
+    release(HOOK_HEAD);
+    parts.no_aborts = false;
+    restart();
+    flush();
+    RUN_OK(rig.err, uploads_sweep(rig.service, &rig.err));
+    assert_bucket("big", large);
+    assert_int_equal(parts.count, 0);
+    assert_int_equal(counted().open, 0);
+}
+
+/* Never another client's, however old, below a volume; below .holdfast/ what no gateway can still be at. */
+static void
+uploads_of_others_are_left_alone_and_counted(void **state)
+{
+    (void)state;
+    static const int64_t hour = 3600 * NS_PER_S;
+    add_upload("v/new-of-others", "o1", hour);
+    add_upload("v/old-of-others", "o2", 1000 * hour);
+    add_upload("elsewhere/old", "o3", 1000 * hour);
+    add_upload(".holdfast/conflicts/v/01", "h1", 1000 * hour);
+    add_upload(".holdfast/conflicts/v/02", "h2", 30 * hour);
+    RUN_OK(rig.err, uploads_sweep(rig.service, &rig.err));
+    assert_int_equal(parts.aborted, 1);
+    assert_false(drop_upload(".holdfast/conflicts/v/01", "h1"));
+    assert_true(drop_upload("v/new-of-others", "o1"));
+    assert_true(drop_upload("v/old-of-others", "o2"));
+    assert_true(drop_upload("elsewhere/old", "o3"));
+    assert_true(drop_upload(".holdfast/conflicts/v/02", "h2"));
+    assert_int_equal(counted().foreign, 1);
+}
+
+static void
+what_cannot_be_ended_stays_recorded(void **state)
+{
+    (void)state;
+    parts.die = parts.no_aborts = true;
+    save_large("big", 'd');
+    flush();
+    assert_bucket("big", large);
+    assert_int_equal(parts.begun, 2);
+    assert_int_equal(parts.count, 1); /* the first one */
+    assert_int_equal(counted().open, 1);
+    parts.no_aborts = false;
+    restart();
+    RUN_OK(rig.err, uploads_sweep(rig.service, &rig.err));
+    assert_int_equal(parts.count, 0);
+    assert_int_equal(counted().open, 0);
+}
+
+int
+main(void)
+{
+#define ONE(name) cmocka_unit_test_setup_teardown(name, begin, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        ONE(a_finished_upload_leaves_no_record),
+        ONE(an_upload_without_an_answer_is_ended_and_sent_again),
+        ONE(what_an_earlier_life_left_is_ended_at_the_start),
+        ONE(uploads_of_others_are_left_alone_and_counted),
+        ONE(what_cannot_be_ended_stays_recorded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
