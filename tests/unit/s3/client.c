@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -161,6 +162,47 @@ foreign_names(void **state)
     tiny_stop(&server);
 }
 
+static unsigned
+open_descriptors(void)
+{
+    unsigned count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    (void)closedir(dir);
+    return count;
+}
+
+/* B037, B114: what fails leaves no descriptor behind, and connections are kept within their number. */
+static void
+no_descriptor_is_left(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct store_put_result result;
+    struct store_object object;
+    static struct tiny server;
+    static const struct tiny_answer none[] = { { 200, NULL, "" } };
+    set_keys();
+    tiny_start(&server, none, 1);
+    tiny_stop(&server); /* nobody listens there now */
+    unsigned before = open_descriptors();
+    for (int i = 0; i < 300; i++) {
+        struct store *store = open_at(&server, "", NULL);
+        struct store_put put = { .key = "k",
+                                 .body = { .mem = "x", .fd = -1, .size = 1 },
+                                 .deadline_ns = clock_mono_ns() + NS_PER_S / 100 };
+        assert_int_equal(store_put(store, &put, &result, &err), -1);
+        store_object_init(&object);
+        assert_int_equal(store_head(store, "k", clock_mono_ns() + NS_PER_S / 100, &object, &err),
+                         -1);
+        store_object_release(&object);
+        store_free(store);
+    }
+    assert_int_equal(open_descriptors(), before);
+}
+
 static void
 limited(void **state)
 {
@@ -213,6 +255,7 @@ main(void)
         cmocka_unit_test(placement_and_payer),
         cmocka_unit_test(presigned),
         cmocka_unit_test(foreign_names),
+        cmocka_unit_test(no_descriptor_is_left),
         cmocka_unit_test(limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

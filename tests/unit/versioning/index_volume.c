@@ -41,6 +41,8 @@ test_volumes(void **state)
     row.history_ns = 4;
     row.created_ns = 5;
     row.root = 6;
+    FILL(row.storage_class, 'S');
+    FILL(row.encryption, 'E');
     write_ok(insert_volume, &row);
     memcpy(out.name, row.name, sizeof(out.name));
     read_ok(find_volume, &out);

@@ -42,6 +42,7 @@ struct hook_store {
                      const char *key)) after; /* called once, before the answer is passed on */
     bool weak_delete;                         /* as RGW: DELETE and COPY ignore conditions */
     atomic_int list_pause_ms;                 /* before each entry of a listing */
+    char placed[512]; /* how the last PUT of a file asked to be kept: "class encryption key" */
 };
 
 struct rig {
@@ -137,6 +138,12 @@ hook_put(struct store *store, const struct store_put *req, struct store_put_resu
         return -1;
     }
     int rc = store_put(rig.mem, req, res, err);
+    const struct store_placement *placed = req->placement;
+    if (!ours)
+        (void)snprintf(hook->placed, sizeof(hook->placed), "%s %s %s",
+                       placed && placed->storage_class ? placed->storage_class : "",
+                       placed && placed->encryption ? placed->encryption : "",
+                       placed && placed->kms_key_id ? placed->kms_key_id : "");
     if (!ours)
         hook_after(hook, HOOK_PUT, req->key);
     if (!ours && hook_loses(hook, HOOK_PUT, err)) {
