@@ -15,7 +15,7 @@
 #define LIMIT_LOG_LINE 4096
 
 /* S3 answers. AWS allows 2 KiB of user metadata; a listing page of 1,000 keys stays below 4 MiB. */
-#define LIMIT_ETAG 128
+#define LIMIT_ETAG 256 /* parts at R2 have 171 */
 #define LIMIT_META_ENTRIES 32
 #define LIMIT_META_BYTES 8192
 #define LIMIT_EXTRA 1536 /* what others wrote with an object, kept for its next PUT */
