@@ -91,6 +91,23 @@ bad_placement_is_refused(void **state)
     assert_string_equal(info.encryption, "");
 }
 
+/* B042: what other tools put there without a mode or an owner can be read by everybody, and folders be entered. */
+static void
+objects_without_attributes(void **state)
+{
+    (void)state;
+    struct volume_attr attr;
+    foreign_put("d/x", "text");
+    RUN_OK(rig.err, volume_resolve(rig.service, &rig.ctx, rig.volume, "d", &attr, &rig.err));
+    assert_int_equal(attr.mode, S_IFDIR | 0755);
+    RUN_OK(rig.err, volume_resolve(rig.service, &rig.ctx, rig.volume, "d/x", &attr, &rig.err));
+    RUN_OK(rig.err, volume_getattr(rig.service, &rig.ctx, attr.node, &attr, &rig.err));
+    assert_int_equal(attr.mode, S_IFREG | 0644);
+    assert_int_equal(attr.uid, getuid());
+    assert_int_equal(attr.gid, getgid());
+    assert_reads("d/x", "text");
+}
+
 int
 main(void)
 {
@@ -98,6 +115,7 @@ main(void)
         cmocka_unit_test_setup_teardown(placement_goes_with_uploads, rig_setup, rig_teardown),
         cmocka_unit_test_setup_teardown(placement_is_kept, rig_setup, rig_teardown),
         cmocka_unit_test_setup_teardown(bad_placement_is_refused, rig_setup, rig_teardown),
+        cmocka_unit_test_setup_teardown(objects_without_attributes, rig_setup, rig_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
