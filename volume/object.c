@@ -116,7 +116,8 @@ object_read(const struct store_object *object, struct observed *seen, struct obj
 
     attrs->mtime_ns = object->last_modified_ns;
     text = meta_get(meta, "mtime");
-    attrs->has_mtime = text != NULL && parse_decimal_seconds(text, &attrs->mtime_ns);
+    attrs->has_mtime = text != NULL && (parse_decimal_seconds(text, &attrs->mtime_ns) ||
+                                        time_parse_rfc3339(text, &attrs->mtime_ns) == 0);
     attrs->has_mode = take_mode(meta, &attrs->mode);
     attrs->has_owner = take_u32(meta, "uid", &attrs->uid) && take_u32(meta, "gid", &attrs->gid);
     dialect_read(meta, attrs);
