@@ -71,6 +71,35 @@ extra_save(struct index_tx *tx, int64_t node, const char *text, struct err *err)
     return index_extra_put(tx, &row, err);
 }
 
+/* AWS takes 2 KB of names and values, and refuses the object beyond; headers of the object's own do not count. */
+#define USER_META_MAX 2048u
+
+static size_t
+user_bytes(const struct meta *meta)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < meta->count; i++)
+        if (meta->entry[i].name[0] != '~')
+            bytes += strlen(meta->entry[i].name) + strlen(meta->entry[i].value);
+    return bytes;
+}
+
+/* What has no room beside our own is left out: the bytes of a file matter more than what others noted about it. */
+static int
+add_if_room(struct meta *meta, const char *name, const char *value, struct err *err)
+{
+    struct err local = ERR_INIT;
+    bool fits = name[0] == '~' || user_bytes(meta) + strlen(name) + strlen(value) <= USER_META_MAX;
+    if (meta_get(meta, name) != NULL || (fits && meta_set(meta, name, value, &local) == 0))
+        return 0;
+    if (local.code == ERR_NOMEM && local.msg[0] != '\0') {
+        *err = local;
+        return -1;
+    }
+    log_warn(volume, "metadata of others has no room beside ours and is dropped name=%s", name);
+    return 0;
+}
+
 int
 extra_add(struct index_tx *tx, int64_t node, struct meta *meta, struct err *err)
 {
@@ -89,7 +118,7 @@ extra_add(struct index_tx *tx, int64_t node, struct meta *meta, struct err *err)
         if (tab == NULL)
             continue;
         *tab = '\0';
-        if (meta_get(meta, line) == NULL && meta_set(meta, line, tab + 1, err) != 0)
+        if (add_if_room(meta, line, tab + 1, err) != 0)
             return -1;
     }
     return 0;

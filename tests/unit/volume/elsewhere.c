@@ -517,6 +517,41 @@ a_412_for_a_missing_key_is_looked_into(void **state)
     assert_reads("g", "the newer one");
 }
 
+/* B081: metadata of others stays as far as there is room, and never keeps an edit from its upload. */
+static void
+much_metadata_of_others_does_not_hold_up_an_edit(void **state)
+{
+    (void)state;
+    struct meta meta;
+    struct store_object object;
+    char name[32], value[64];
+    size_t bytes = 0;
+    meta_init(&meta);
+    for (unsigned i = 0; i < 28; i++) {
+        (void)snprintf(name, sizeof(name), "Theirs-%u", i);
+        (void)snprintf(value, sizeof(value), "%040u", i);
+        RUN_OK(rig.err, meta_set(&meta, name, value, &rig.err));
+    }
+    foreign_put_meta("f", "bytes", &meta);
+    meta_release(&meta);
+    assert_reads("f", "bytes");
+    struct volume_file *file = open_at("f", O_RDWR);
+    write_at(file, "BYTES", 0);
+    close_file(file);
+    flush();
+    assert_bucket("f", "BYTES");
+    store_object_init(&object);
+    RUN_OK(rig.err, store_head(rig.mem, "v/f", 0, &object, &rig.err));
+    assert_non_null(meta_get(&object.meta, "mode"));
+    assert_non_null(meta_get(&object.meta, "holdfast-version"));
+    assert_string_equal(meta_get(&object.meta, "theirs-0"),
+                        "0000000000000000000000000000000000000000");
+    for (size_t i = 0; i < object.meta.count; i++)
+        bytes += strlen(object.meta.entry[i].name) + strlen(object.meta.entry[i].value);
+    assert_true(bytes <= 2048);
+    store_object_release(&object);
+}
+
 static atomic_uint long_asked;
 
 static void
@@ -594,6 +629,7 @@ main(void)
         ONE(a_name_that_the_store_refuses_is_told_and_kept),
         ONE(a_412_for_a_missing_key_is_looked_into),
         ONE(a_name_too_long_is_never_asked_for),
+        ONE(much_metadata_of_others_does_not_hold_up_an_edit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
