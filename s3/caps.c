@@ -76,9 +76,10 @@ static const struct cap_row rows[] = {
       "presigned URLs were not proven" },
     { .at = CAP(folds_names),
       .good = STORE_NO,
-      .missing = "names that differ only in how accents are encoded (Unicode normalisation) are "
-                 "one object "
-                 "here: the second one is refused; give it another name",
+      .missing =
+          "names are composed here (Unicode NFC): a name whose accents are characters of their own "
+          "would "
+          "come back as another one, or replace a file, so it is refused; use the composed form",
       "whether accents in names stay as they are was not proven" },
     { .at = CAP(any_bytes),
       .good = STORE_YES,

@@ -1,3 +1,4 @@
+#include "base/parse.h"
 #include "base/scope.h"
 #include "base/unicode.h"
 #include "volume/form_impl.h"
@@ -10,6 +11,9 @@ form_check(struct volume_service *service, struct index_tx *tx, const struct vol
     struct index_node taken;
     struct err ignored = ERR_INIT;
     scope_free char *composed = NULL;
+    if (service->store->caps.any_bytes == STORE_NO && !utf8_valid(at->name, at->len))
+        return err_set(err, ERR_BAD_NAME,
+                       "this store keeps only names in UTF-8: give the file such a name");
     if (service->store->caps.folds_names != STORE_YES)
         return 0;
     if (unicode_compose(at->name, at->len, &composed, err) != 0)
