@@ -360,6 +360,47 @@ late_lands_by_itself(void **state)
     assert_holds(store, "k", "late"); /* the third one delivers first */
 }
 
+struct told {
+    unsigned good, bad;
+    enum err_code code;
+};
+
+static void
+tell(void *arg, const char *key, enum err_code code, const char *message)
+{
+    struct told *told = arg;
+
+    (void)key;
+    (void)message;
+    told->good += code == 0;
+    told->bad += code != 0;
+    told->code = code;
+}
+
+/* One fault hits the whole batch, and each key is told of. */
+static void
+batches(void **state)
+{
+    struct store *store = *state;
+    const char *keys[] = { "a", "b" };
+    struct told told = { 0 };
+
+    assert_int_equal(put(store, "a", "x", none), 0);
+    fault_store_next(store, FAULT_ERROR);
+    assert_int_equal(store_delete_many(store, keys, 2, 0, tell, &told, &err), -1);
+    assert_int_equal(told.bad, 2);
+    assert_int_equal(told.code, ERR_STORE_AWAY);
+    assert_holds(store, "a", "x");
+    fault_store_next(store, FAULT_LOST_ANSWER);
+    assert_int_equal(store_delete_many(store, keys, 2, 0, tell, &told, &err), -1);
+    assert_int_equal(told.code, ERR_STORE_TIMEOUT);
+    assert_absent(store, "a");
+    assert_int_equal(store_delete_many(store, keys, 2, 0, tell, &told, &err), 0);
+    assert_int_equal(told.good, 2);
+    assert_int_equal(store_upload_abort(store, "a", "id", 0, &err), -1);
+    assert_int_equal(err.code, ERR_STORE_UNSUPPORTED);
+}
+
 int
 main(void)
 {
@@ -371,6 +412,7 @@ main(void)
         cmocka_unit_test_setup_teardown(late_delete_and_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(drops_late, setup, teardown),
         cmocka_unit_test_setup_teardown(late_order_varies, setup, teardown),
+        cmocka_unit_test_setup_teardown(batches, setup, teardown),
         cmocka_unit_test_setup_teardown(short_body, setup, teardown),
         cmocka_unit_test_setup_teardown(delay_eats_the_deadline, setup, teardown),
         cmocka_unit_test_setup_teardown(ignores_conditions, setup, teardown),

@@ -414,6 +414,126 @@ catches_broken_listings(void **state)
     }
 }
 
+/* ---- many deletes, and uploads ---- */
+
+struct told {
+    unsigned good, bad;
+    char last[64];
+};
+
+static void
+tell(void *arg, const char *key, enum err_code code, const char *message)
+{
+    struct told *told = arg;
+    (void)message;
+    told->good += code == 0;
+    told->bad += code != 0;
+    (void)snprintf(told->last, sizeof(told->last), "%s", key);
+}
+
+/* A store without the call gets one DELETE for each key, and each is told of. */
+static void
+deletes_one_by_one(void **state)
+{
+    const char *keys[] = { "a", "b", "c" };
+    struct told told = { 0 };
+
+    (void)state;
+    assert_int_equal(store_delete_many(&store, keys, 3, 0, tell, &told, &err), 0);
+    assert_int_equal(stub.calls, 3);
+    assert_int_equal(told.good, 3);
+    assert_string_equal(told.last, "c");
+    stub.rc = -1;
+    stub.code = ERR_INTERNAL; /* 0, which would say deleted */
+    stub.outcome = STORE_NOT_DONE;
+    assert_int_equal(store_delete_many(&store, keys, 3, 0, tell, &told, &err), -1);
+    assert_int_equal(told.bad, 3);
+    assert_int_equal(store_delete_many(&store, keys, 3, 0, NULL, NULL, &err), -1);
+    assert_int_equal(store_delete_many(&store, NULL, 0, 0, NULL, NULL, &err), 0);
+    stub.calls = 0;
+    keys[1] = "";
+    assert_int_equal(store_delete_many(&store, keys, 3, 0, tell, &told, &err), -1);
+    assert_int_equal(err.code, ERR_BAD_NAME);
+    assert_int_equal(stub.calls, 0);
+}
+
+static int
+no_upload(void *arg, const struct store_upload *upload, struct err *e)
+{
+    (void)arg;
+    (void)upload;
+    (void)e;
+    return 0;
+}
+
+static const char *stub_upload_key;
+
+static int
+stub_uploads(struct store *self, const char *prefix, store_uploads_fn *fn, void *arg, struct err *e)
+{
+    const struct store_upload upload = { .key = stub_upload_key, .upload_id = "id" };
+
+    (void)self;
+    (void)prefix;
+    if (answer(e) < 0)
+        return -1;
+    return fn(arg, &upload, e);
+}
+
+static int
+stub_abort(struct store *self, const char *key, const char *id, int64_t deadline_ns, struct err *e)
+{
+    (void)self;
+    (void)key;
+    (void)id;
+    (void)deadline_ns;
+    return answer(e);
+}
+
+static void
+checks_uploads(void **state)
+{
+    struct store_ops ops = stub_ops;
+
+    (void)state;
+    assert_int_equal(store_uploads(&store, "", no_upload, NULL, &err), -1);
+    assert_int_equal(err.code, ERR_STORE_UNSUPPORTED);
+    assert_int_equal(store_upload_abort(&store, "k", "id", 0, &err), -1);
+    assert_int_equal(err.code, ERR_STORE_UNSUPPORTED);
+    ops.uploads = stub_uploads;
+    ops.upload_abort = stub_abort;
+    store.ops = &ops;
+    store.caps.multipart = store.caps.list_uploads = STORE_YES;
+    stub_upload_key = "p/k";
+    assert_int_equal(store_uploads(&store, "p/", no_upload, NULL, &err), 0);
+    assert_int_equal(store_upload_abort(&store, "k", "id", 0, &err), 0);
+    assert_int_equal(stub.calls, 2);
+    assert_int_equal(store_upload_abort(&store, "k", "", 0, &err), -1);
+    assert_int_equal(store_upload_abort(&store, "k", "a\nb", 0, &err), -1);
+    assert_int_equal(store_upload_abort(&store, "", "id", 0, &err), -1);
+    assert_int_equal(store_upload_abort(&store, "k", "id", 1, &err), -1);
+    assert_int_equal(err.code, ERR_STORE_TIMEOUT);
+    assert_int_equal(stub.calls, 2);
+    store.caps.list_uploads = STORE_NO;
+    assert_int_equal(store_uploads(&store, "p/", no_upload, NULL, &err), -1);
+}
+
+/* What has no parts takes one PUT's worth; else as much as a file can hold. */
+static void
+parts_lift_the_limit(void **state)
+{
+    struct store_put req = { .key = "k", .body = { .mem = "", .fd = -1, .size = 101 } };
+
+    (void)state;
+    assert_int_equal(store_put(&store, &req, NULL, &err), -1);
+    assert_int_equal(err.code, ERR_TOO_LARGE);
+    store.caps.multipart = STORE_YES;
+    assert_int_equal(store_put(&store, &req, NULL, &err), 0);
+    req.body.size = LIMIT_FILE_SIZE + 1;
+    assert_int_equal(store_put(&store, &req, NULL, &err), -1);
+    assert_int_equal(err.code, ERR_TOO_LARGE);
+}
+
 int
 main(void)
 {
@@ -425,6 +545,9 @@ main(void)
         cmocka_unit_test_setup(refuses_without_time, setup),
         cmocka_unit_test_setup(result_may_hold_the_condition, setup),
         cmocka_unit_test_setup(probe_keeps_caps_on_error, setup),
+        cmocka_unit_test_setup(deletes_one_by_one, setup),
+        cmocka_unit_test_setup(checks_uploads, setup),
+        cmocka_unit_test_setup(parts_lift_the_limit, setup),
 #ifndef NDEBUG
         cmocka_unit_test_setup(catches_broken_objects, setup),
         cmocka_unit_test_setup(catches_broken_outcomes, setup),

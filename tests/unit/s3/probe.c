@@ -161,6 +161,62 @@ half_truths(void **state)
     assert_int_equal(conclude(seen, "generic").put_atomic, STORE_NO);
 }
 
+static struct probe_seen
+good_parts(void)
+{
+    struct probe_seen seen = good_store;
+    seen.complete_absent = 200;
+    seen.kept_parts = true;
+    seen.complete_again = seen.complete_wrong_match = 412;
+    seen.kept_after_complete_again = seen.kept_after_complete_match = true;
+    seen.complete_match = 200;
+    seen.upload_listed = seen.part_copied = seen.deleted_many = true;
+    return seen;
+}
+
+/* B201, B208, B209: what the completion judges is asked apart from what PUT judges. */
+static void
+parts(void **state)
+{
+    (void)state;
+    struct store_caps caps = conclude(good_parts(), "generic");
+    assert_int_equal(caps.multipart, STORE_YES);
+    assert_int_equal(caps.complete_if_absent, STORE_YES);
+    assert_int_equal(caps.complete_if_match, STORE_YES);
+    assert_int_equal(caps.copy_parts, STORE_YES);
+    assert_int_equal(caps.copy_parts_decodes_twice, STORE_NO);
+    assert_int_equal(caps.list_uploads, STORE_YES);
+    assert_int_equal(caps.delete_many, STORE_YES);
+    struct probe_seen seen = good_parts();
+    seen.complete_again = 200; /* overwrites, as RGW does */
+    seen.complete_wrong_match = 200;
+    seen.kept_after_complete_again = seen.kept_after_complete_match = false;
+    seen.part_copied = false;
+    seen.part_copied_twice = true;
+    caps = conclude(seen, "generic");
+    assert_int_equal(caps.multipart, STORE_YES);
+    assert_int_equal(caps.complete_if_absent, STORE_NO);
+    assert_int_equal(caps.complete_if_match, STORE_NO);
+    assert_int_equal(caps.copy_parts, STORE_YES);
+    assert_int_equal(caps.copy_parts_decodes_twice, STORE_YES);
+    seen = good_parts();
+    seen.kept_after_complete_again = false; /* 412, and overwrites all the same */
+    seen.complete_match = 412;              /* refuses every condition, as Swift does */
+    caps = conclude(seen, "generic");
+    assert_int_equal(caps.complete_if_absent, STORE_NO);
+    assert_int_equal(caps.complete_if_match, STORE_NO);
+    seen = good_parts();
+    seen.complete_absent = 412;
+    seen.complete = 200;
+    caps = conclude(seen, "generic");
+    assert_int_equal(caps.multipart, STORE_YES);
+    assert_int_equal(caps.complete_if_absent, STORE_NO);
+    seen.kept_parts = false; /* a 200, and the object is not there */
+    caps = conclude(seen, "generic");
+    assert_int_equal(caps.multipart, STORE_NO);
+    assert_int_equal(caps.copy_parts, STORE_NO);
+}
+
 static void
 profile_leads(void **state)
 {
@@ -184,6 +240,7 @@ main(void)
         cmocka_unit_test(ceph),
         cmocka_unit_test(ignores_conditions),
         cmocka_unit_test(half_truths),
+        cmocka_unit_test(parts),
         cmocka_unit_test(profile_leads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
