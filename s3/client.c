@@ -260,6 +260,17 @@ leave(struct client *client, enum retry_result result)
     pthread_mutex_unlock(&client->lock);
 }
 
+int64_t
+client_slack_ns(const struct client *client, uint64_t size)
+{
+    uint64_t per_s = client->up_limit.per_s;
+    if (per_s == 0)
+        return 0;
+    /* Each of the others under way may have as much to send. */
+    double seconds = (double)size / (double)per_s * client->limit.max;
+    return (int64_t)(seconds < 86400 ? seconds : 86400) * NS_PER_S;
+}
+
 /* The user's own limit of requests per second. */
 static int
 wait_turn(struct client *client, int64_t deadline_ns, struct err *err)

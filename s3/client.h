@@ -116,6 +116,9 @@ bool client_again(struct client *client, struct client_try *tries,
 int client_call(struct client *client, const struct client_request *request,
                 struct client_answer *answer, struct err *err) MUST_CHECK;
 
+/* How much longer a body of `size` may take because of the user's limit of bytes up, which many may share. */
+int64_t client_slack_ns(const struct client *client, uint64_t size);
+
 /* The keys to sign with now; `generation` changes whenever they become others. */
 int client_keys(struct client *client, int64_t deadline_ns, struct s3_credentials *out,
                 uint64_t *generation, struct err *err) MUST_CHECK;

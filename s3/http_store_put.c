@@ -318,6 +318,8 @@ http_store_put(struct store *store, const struct store_put *req, struct store_pu
                                    req->meta ? meta_get(req->meta, HTTP_STORE_WRITE_ID) : NULL,
                                .deadline_ns =
                                    http_store_deadline(req->deadline_ns, req->body.size) };
+    if (req->deadline_ns == 0)
+        writing.deadline_ns += client_slack_ns(&writing.self->client, req->body.size);
     struct client_request request = {
         .method = "PUT", .key = req->key, .body = &req->body, .deadline_ns = writing.deadline_ns
     };

@@ -139,7 +139,7 @@ bad_process 'prints no document' 'JSON' '/bin/echo AKIA topSecretWord'
 # shellcheck disable=SC2016 # nobody is to expand it
 bad_process 'no words of a shell' 'JSON|ended' '/bin/echo $(id) | cat'
 # B156: nothing of ours is open in what we start.
-bad_process 'descriptors of the process' 'ended with 1: 0 +1 +2$' "/bin/sh -c 'ls -C /proc/\$\$/fd >&2; exit 1'"
+bad_process 'descriptors of the process' 'printed nothing: 0 +1 +2 +3$' "/bin/sh -c 'exec >&2; exec ls -C /proc/self/fd'"
 bad_process 'open quote' 'quote' "/bin/echo 'x"
 bad_process 'endless output' 'more than' '/usr/bin/yes keys'
 
