@@ -321,6 +321,45 @@ equal_parts(void **state)
 }
 
 static int
+collect_bytes(void *arg, const void *data, size_t len, struct err *failure)
+{
+    return buf_append(arg, data, len, failure);
+}
+
+/* B087, B089: the ETag of the completion is the object's, whatever it looks like: it is read and replaced by it. */
+static void
+its_etag_is_the_completions(void **state)
+{
+    (void)state;
+    struct store_object object;
+    struct buf got;
+    char etag[LIMIT_ETAG];
+    fill(SIZE, 'A');
+    assert_int_equal(put_parts("k", SIZE, absent, "01W", ENOUGH), 0);
+    memcpy(etag, res.etag, sizeof(etag));
+    store_object_init(&object);
+    assert_int_equal(store_head(store, "k", within(ENOUGH), &object, &err), 0);
+    assert_string_equal(object.etag, etag);
+    store_object_release(&object);
+    buf_init(&got, 1u << 20);
+    store_object_init(&object);
+    const struct store_get get = { .key = "k",
+                                   .if_match = etag,
+                                   .sink = collect_bytes,
+                                   .sink_arg = &got,
+                                   .deadline_ns = within(ENOUGH) };
+    assert_int_equal(store_get(store, &get, &object, &err), 0);
+    assert_int_equal(got.len, SIZE);
+    assert_memory_equal(got.data, bytes, SIZE);
+    store_object_release(&object);
+    buf_release(&got);
+    fill(SIZE, 'B');
+    assert_int_equal(
+        put_parts("k", SIZE, (struct store_cond){ STORE_COND_MATCH, etag }, "02W", ENOUGH), 0);
+    assert_raw("k", bytes);
+}
+
+static int
 jump_then_note(void *arg, const char *id, struct err *failure)
 {
     control("/_mode?skew=1800&min_part=1");
@@ -692,6 +731,7 @@ main(void)
         TEST(probe_finds_all),
         TEST(equal_parts),
         TEST(parts_are_signed_when_they_go),
+        TEST(its_etag_is_the_completions),
         TEST(upload_comes_back),
         TEST(abort_fails),
         TEST(lists_pages_of_uploads),

@@ -154,6 +154,26 @@ overwrite_then_collect(void *arg, const void *data, size_t len, struct err *fail
     return buf_append(&overwriter->got, data, len, failure);
 }
 
+/* S17: a body that trickles is waited for as long as the deadline allows, then told; what came is the object's. */
+static void
+get_slow_body(void **state)
+{
+    (void)state;
+    scope_buf out;
+    buf_init(&out, 1u << 20);
+    make_big();
+    put_ok("big", big);
+    fault("slow", "GET", 1, 2500); /* bytes in 10 ms: 400 ms */
+    assert_int_equal(get_at("big", 0, 0, res.etag, &out, 3 * SHORT), 0);
+    assert_int_equal(out.len, BIG);
+    assert_memory_equal(out.data, big, BIG);
+    fault("slow", "GET", 100, 100); /* 10 s */
+    assert_int_equal(get_at("big", 0, 0, res.etag, &out, SHORT), -1);
+    assert_true(err.code == ERR_STORE_TIMEOUT || err.code == ERR_STORE_AWAY);
+    assert_true(out.len < BIG);
+    assert_memory_equal(buf_cstr(&out), big, out.len);
+}
+
 /* INV-1: the object is replaced while a cut GET is gone on with. */
 static void
 get_never_mixes_versions(void **state)
@@ -405,6 +425,7 @@ main(void)
         TEST(get_goes_on),
         TEST(get_bad_answers),
         TEST(get_flipped_byte),
+        TEST(get_slow_body),
         TEST(get_never_mixes_versions),
         TEST(get_away),
         TEST(head_answers),

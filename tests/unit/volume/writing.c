@@ -232,7 +232,7 @@ a_second_open_sees_what_the_first_wrote(void **state)
     assert_bucket("f", "first+second");
 }
 
-/* B011, B084 */
+/* B199, B011, B084 */
 static void
 nothing_is_uploaded_before_the_close(void **state)
 {
