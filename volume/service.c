@@ -272,7 +272,7 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
 }
 
 /* What the last probe found, as digits in the order of struct store_caps: used when the store is away at start. */
-#define CAPS_FLAGS 19
+#define CAPS_FLAGS 20
 #define CAPS_NUMBERS 4
 
 static void
@@ -288,6 +288,7 @@ caps_flags(struct store_caps *caps, enum store_yes_no *out[CAPS_FLAGS])
         &caps->complete_if_absent,   &caps->complete_if_match,
         &caps->copy_parts,           &caps->delete_many,
         &caps->list_uploads,         &caps->any_bytes,
+        &caps->copy_parts_decodes_twice,
         &caps->long_meta,
     };
     memcpy(out, flags, sizeof(flags));
