@@ -324,12 +324,24 @@ step_give_up(struct step *step, const struct err *why, struct err *err)
     return step_commit(step, backoff_tx, err);
 }
 
+static bool
+has_landed(const struct step *step)
+{
+    const struct sync_attempt *put = &step->kv.view.attempt;
+    return put->op == SYNC_OP_PUT &&
+           identity_landed(&step->answer.seen, put->version, put->size, put->md5);
+}
+
+/* An upload in parts whose object is there is not ended: there are stores that would take its parts from under it. Any other is,
+ * so that nothing of it can land any more, and the key is looked at once more. */
 static int
 do_look(struct step *step, struct err *err)
 {
     struct err why = ERR_INIT;
-    uploads_end_of_key(step->service, step->key);
-    if (look(step, &why) != 0)
+    int rc = look(step, &why);
+    if (rc == 0 && !has_landed(step) && uploads_end_of_key(step->service, step->key))
+        rc = look(step, &why);
+    if (rc != 0)
         return step_give_up(step, &why, err);
     return commit_loser(step, judge_tx, err);
 }
@@ -396,9 +408,9 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
     struct err why = ERR_INIT;
     int rc = store_put(step->service->store, &put, &result, &why);
     sync_wrote(step->service, step->key);
-    /* What is ended cannot land any more. */
-    if (rc != 0 && step->upload_id[0] != '\0')
-        uploads_end_of_key(step->service, step->key);
+    /* One that may have landed is looked at first. */
+    if (rc != 0 && result.outcome != STORE_UNKNOWN && step->upload_id[0] != '\0')
+        (void)uploads_end_of_key(step->service, step->key);
     answer_from(step, rc, rc == 0 ? STORE_DONE : result.outcome, result.etag, &why);
     service_store_seen(step->service, rc == 0 || result.outcome == STORE_REFUSED ? NULL : &why);
     log_debug(sync, "put key=%s size=%llu outcome=%d%s%s", step->key,

@@ -36,11 +36,21 @@ struct uploads {
 
 struct rows_call {
     struct uploads *uploads;
-    const char *key; /* NULL: all that are left over */
+    struct index_tx *tx; /* NULL: only counted */
+    const char *key;     /* NULL: all that are left over */
     int64_t now_ns;
     size_t count;
     struct index_upload row[BATCH];
 };
+
+/* Whoever brings the key to its state looks first whether it landed. */
+static bool
+is_attempted(struct index_tx *tx, const char *key)
+{
+    struct index_intent intent;
+    struct err ignored = ERR_INIT;
+    return index_intent_get(tx, key, &intent, &ignored) == 0 && intent.attempt.op != SYNC_OP_NONE;
+}
 
 static int
 collect(void *arg, const struct index_upload *row, struct err *err)
@@ -49,6 +59,8 @@ collect(void *arg, const struct index_upload *row, struct err *err)
     (void)err;
     bool over = strcmp(row->life, call->uploads->life) != 0 ||
                 call->now_ns - row->begun_ns > LEFT_OVER || call->key != NULL;
+    if (over && call->key == NULL && call->tx != NULL && is_attempted(call->tx, row->key))
+        over = false;
     if (over && call->count < BATCH)
         call->row[call->count++] = *row;
     return 0;
@@ -58,6 +70,7 @@ static int
 collect_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct rows_call *call = arg;
+    call->tx = tx;
     return call->key != NULL ? index_upload_of_key(tx, call->key, collect, call, err)
                              : index_upload_each(tx, collect, call, err);
 }
@@ -113,10 +126,11 @@ abort_rows(struct volume_service *service, const struct rows_call *call)
 }
 
 static int
-abort_leftovers(struct volume_service *service, const char *key)
+abort_leftovers(struct volume_service *service, const char *key, bool *ended)
 {
     struct uploads *uploads = service->uploads;
     struct err err = ERR_INIT;
+    *ended = false;
     if (atomic_load(&uploads->rows) == 0)
         return 0;
     struct rows_call *call = calloc(1, sizeof(*call));
@@ -126,17 +140,21 @@ abort_leftovers(struct volume_service *service, const char *key)
     call->key = key;
     call->now_ns = clock_wall_ns();
     int rc = index_read(service->index, collect_tx, call, &err);
-    if (rc == 0 && abort_rows(service, call) > 0)
+    size_t left = rc == 0 ? abort_rows(service, call) : 0;
+    *ended = rc == 0 && call->count > left;
+    if (left > 0)
         rc = -1;
     free(call);
     return rc;
 }
 
-void
+bool
 uploads_end_of_key(struct volume_service *service, const char *key)
 {
-    if (abort_leftovers(service, key) != 0)
+    bool ended;
+    if (abort_leftovers(service, key, &ended) != 0)
         log_debug(sync, "an upload of the key stays for the next sweep key=%s", key);
+    return ended;
 }
 
 /* ---- what the bucket lists ---- */
@@ -230,7 +248,8 @@ sweep_listed(struct volume_service *service, struct err *err)
 int
 uploads_sweep(struct volume_service *service, struct err *err)
 {
-    int rc = abort_leftovers(service, NULL);
+    bool ended;
+    int rc = abort_leftovers(service, NULL, &ended);
     if (service->store->caps.list_uploads == STORE_YES && sweep_listed(service, err) != 0)
         return -1;
     return rc == 0 ? 0 : err_set(err, ERR_STORE_AWAY, "some uploads could not be ended");

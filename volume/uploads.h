@@ -13,8 +13,9 @@ void uploads_release(struct volume_service *service);
 /* An upload of this key was begun; durable when it comes back. */
 int uploads_begin(struct volume_service *service, int64_t volume, const char *key, const char *id,
                   struct err *err) MUST_CHECK;
-/* Ends, in the store, what is recorded for this key. Not while a PUT of the key runs. What cannot be ended stays recorded. */
-void uploads_end_of_key(struct volume_service *service, const char *key);
+/* Ends, in the store, what is recorded for this key. Not while a PUT of the key runs. What cannot be ended stays recorded. True:
+ * something was ended. */
+bool uploads_end_of_key(struct volume_service *service, const char *key);
 /* All that are left over, and what the bucket lists. An error: some stay. */
 int uploads_sweep(struct volume_service *service, struct err *err) MUST_CHECK;
 /* Recorded ones, and those of others that the last sweep found below the volumes. */

@@ -11,7 +11,8 @@ static struct parts {
     char key[UPLOADS_MAX][128], id[UPLOADS_MAX][32];
     size_t count; /* unfinished ones */
     unsigned numbers, begun, aborted;
-    bool die;       /* the next upload's answer is lost, and the upload stays unfinished */
+    bool die; /* the next upload's answer is lost, and the upload stays unfinished */
+    bool landed; /* the next upload's answer is lost, and it has landed; the store still knows the upload */
     bool no_aborts; /* the store cannot end any now */
     pthread_mutex_t lock;
 } parts;
@@ -56,8 +57,8 @@ put_in_parts(struct store *store, const struct store_put *req, struct store_put_
     (void)snprintf(id, sizeof(id), "upload-%u", ++parts.numbers);
     parts.begun++;
     add_upload(req->key, id, 0);
-    bool die = parts.die;
-    parts.die = false;
+    bool die = parts.die, landed = parts.landed;
+    parts.die = parts.landed = false;
     pthread_mutex_unlock(&parts.lock);
     res->outcome = STORE_NOT_DONE;
     if (req->on_upload == NULL || req->on_upload(req->on_upload_arg, id, err) != 0)
@@ -67,6 +68,10 @@ put_in_parts(struct store *store, const struct store_put *req, struct store_put_
         return err_set(err, ERR_STORE_TIMEOUT, "no answer within the deadline");
     }
     int rc = plain_put(store, req, res, err);
+    if (landed) {
+        res->outcome = STORE_UNKNOWN;
+        return err_set(err, ERR_STORE_TIMEOUT, "no answer within the deadline");
+    }
     pthread_mutex_lock(&parts.lock);
     if (rc == 0)
         (void)drop_upload(req->key, id);
@@ -182,6 +187,20 @@ an_upload_without_an_answer_is_ended_and_sent_again(void **state)
     assert_int_equal(counted().open, 0);
 }
 
+/* B189, INV-10: what has landed is not ended; a store may still be taking its parts together. */
+static void
+an_upload_that_landed_is_not_ended(void **state)
+{
+    (void)state;
+    parts.landed = true;
+    save_large("big", 'e');
+    flush();
+    assert_bucket("big", large);
+    assert_int_equal(parts.begun, 1);
+    assert_int_equal(parts.aborted, 0);
+    assert_int_equal(conflicts(NULL), 0);
+}
+
 static void
 restart(void)
 {
@@ -190,7 +209,7 @@ restart(void)
     take_over();
 }
 
-/* The process ended with the upload under way: the next one finds it in its index. */
+/* S6: the process ended with the upload under way: the next one finds it in its index. */
 static void
 what_an_earlier_life_left_is_ended_at_the_start(void **state)
 {
@@ -258,6 +277,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         ONE(a_finished_upload_leaves_no_record),
         ONE(an_upload_without_an_answer_is_ended_and_sent_again),
+        ONE(an_upload_that_landed_is_not_ended),
         ONE(what_an_earlier_life_left_is_ended_at_the_start),
         ONE(uploads_of_others_are_left_alone_and_counted),
         ONE(what_cannot_be_ended_stays_recorded),
