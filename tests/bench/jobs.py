@@ -122,6 +122,8 @@ class Job:
     target = 0.0
     ours = ""       # the variant that is compared
     explained = ""  # what is compared with what
+    ways = ()       # of the clients
+    beside = ()     # of these: shown, never compared
 
     def __init__(self, rig):
         self.rig = rig
@@ -184,10 +186,12 @@ class ReadLarge(Job):
 class WriteLarge(Job):
     name, title, unit, target = "write-large", "upload of one large file", "MB/s", 0.9
     ours = "from close"
-    ways = ("multipart", "single")
+    ways = ("multipart", "single", "single, new")
+    beside = ("single, new",)
     explained = ("Holdfast: a file is copied into the mount; compared is the time from its close to 'the bucket has it' (flush --wait), "
                  "as the client too starts with a whole file; 'from first write' has the copying in it. Client: PUT, or multipart "
-                 "with the parts in flight, without a condition. Sources are in the kernel's cache on both sides.")
+                 "with the parts in flight, without a condition ('new': with If-None-Match, beside). Sources are in the kernel's cache on "
+                 "both sides.")
 
     def holdfast(self, number):
         rig = self.rig
@@ -219,7 +223,8 @@ class WriteLarge(Job):
         key = f"{rig.client}up-{number}.bin"
         rig.warm_source(rig.big)
         with Meter(rig.server) as meter:
-            tally = rig.load(*(["--single"] if way == "single" else []), "put", rig.big, key, client=client)
+            tally = rig.load(*(["--single"] if way.startswith("single") else []), *(["--new"] if way.endswith("new") else []),
+                             "put", rig.big, key, client=client)
         sample = meter.sample(tally)
         if number == 0:
             sample["sha256_ok"] = self.in_bucket(key)
@@ -246,10 +251,12 @@ class WriteLarge(Job):
 class WriteSmall(Job):
     name, title, unit, target = "write-small", "small files written and synced", "files/s", 0.8
     ours = "one writer"
-    ways = ("puts",)
+    ways = ("puts", "puts, new")
+    beside = ("puts, new",)
     explained = ("Holdfast: files are copied into an empty folder of the mount by one program, one after the other as cp and tar do; the "
                  "time is from the first open to 'the bucket has them all' (flush --wait); 'N writers' does so with as many writers as "
-                 "the client has connections. Client: one PUT a file, without a condition. Sources are in the kernel's cache on both sides.")
+                 "the client has connections. Client: one PUT a file, without a condition ('new': with If-None-Match, beside). Sources are "
+                 "in the kernel's cache on both sides.")
 
     def holdfast(self, number):
         return {"one writer": self.one(1, number), "N writers": self.one(self.rig.options.concurrency, number)}
@@ -281,12 +288,12 @@ class WriteSmall(Job):
         machine.discard(path, self.rig.trash)
         return same
 
-    def client(self, client, _way, number):
+    def client(self, client, way, number):
         rig = self.rig
         prefix = f"{rig.client}new-{number}/"
         rig.warm_source(rig.small)
         with Meter(rig.server) as meter:
-            tally = rig.load("put-many", rig.small, prefix, client=client)
+            tally = rig.load(*(["--new"] if way.endswith("new") else []), "put-many", rig.small, prefix, client=client)
         sample = meter.sample(tally)
         if number == 0:
             sample["sha256_ok"] = self.in_bucket(prefix)

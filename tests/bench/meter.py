@@ -48,7 +48,7 @@ class Meter:
         self.cpu_after = self.cpu()
         if self.recorder:
             self.recorder.send_signal(signal.SIGINT)
-            self.recorder.wait(60)
+            self.recorder.wait(120)
         self.counters_after = self.counters()
 
     def start_perf(self):
@@ -56,7 +56,8 @@ class Meter:
             return
         gateway, mounter = self.gateway.processes()
         pids = ",".join(str(pid) for pid in gateway + mounter)
-        self.recorder = subprocess.Popen(["perf", "record", "-q", "-F", "499", "-g", "-p", pids, "-o", self.perf],
+        # Libraries have no frame pointers: the stack itself is recorded, and unwound later.
+        self.recorder = subprocess.Popen(["perf", "record", "-q", "-F", "199", "--call-graph", "dwarf,16384", "-p", pids, "-o", self.perf],
                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(0.5)
 
@@ -84,7 +85,7 @@ class Meter:
 
 def perf_rows(path, column, *options):
     """[(percent, thread, object, symbol)], largest first; what has no symbol is added up for each object."""
-    done = subprocess.run(["perf", "report", "-i", path, "--stdio", "-g", "none", "-t", "\t", "-F", column + ",comm,dso,sym", *options],
+    done = subprocess.run(["perf", "report", "-i", path, "--stdio", "--no-inline", "-g", "none", "-t", "\t", "-F", column + ",comm,dso,sym", *options],
                           capture_output=True, text=True, check=False)
     sums = {}
     for line in done.stdout.split("\n"):

@@ -43,7 +43,7 @@ def judge(job, runs):
     """`runs`: {side: {variant: [sample, ...]}}; adds medians, the best client, ratios, the verdict."""
     rates = {side: {variant: [job.rate(s) for s in samples] for variant, samples in variants.items()}
              for side, variants in runs.items()}
-    best = max(rates["client"], key=lambda v: statistics.median(rates["client"][v]))
+    best = max((v for v in rates["client"] if v.split(" ", 1)[1] not in job.beside), key=lambda v: statistics.median(rates["client"][v]))
     ratios = {variant: [a / b for a, b in zip(values, rates["client"][best])] for variant, values in rates["holdfast"].items()}
     others = {f"{side}: {variant}": [a / b for a, b in zip(values, rates["client"][best])]
               for side, variants in rates.items() if side not in ("holdfast", "client") for variant, values in variants.items()}

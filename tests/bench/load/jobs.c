@@ -111,6 +111,7 @@ put_piece(void *arg, struct worker *worker, size_t item, struct err *err)
     request.in_fd = pieces->fd;
     request.in_off = item * pieces->part;
     request.in_len = piece_len(pieces, item);
+    request.if_absent = worker->load->if_absent && !pieces->upload_id;
     if (pieces->upload_id)
         (void)snprintf(query, sizeof(query), "partNumber=%zu&uploadId=%s", item + 1,
                        pieces->upload_id);
@@ -325,6 +326,7 @@ put_one(void *arg, struct worker *worker, size_t item, struct err *err)
     if (fd < 0)
         return -1;
     request.in_fd = fd;
+    request.if_absent = worker->load->if_absent;
     if (worker_send(worker, &request, err) < 0)
         return -1;
     atomic_fetch_add(&worker->load->tally.bytes, request.in_len);

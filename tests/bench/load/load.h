@@ -43,6 +43,7 @@ struct request {
     /* Range of a GET; len 0: all of it. */
     uint64_t range_off;
     uint64_t range_len;
+    bool if_absent; /* If-None-Match: *; no signed header (only host and x-amz-* have to be) */
 };
 /* A request without bodies and range. */
 struct request request_of(const char *method, const char *key, const char *query);
@@ -87,8 +88,9 @@ struct load {
     struct endpoint endpoint;
     const struct transport *transport;
     unsigned connections;
-    uint64_t part; /* bytes of a range or part; 0: one contiguous piece a connection */
-    bool single;   /* the whole object in one request */
+    uint64_t part;  /* bytes of a range or part; 0: one contiguous piece a connection */
+    bool single;    /* the whole object in one request */
+    bool if_absent; /* PUTs are conditional */
     struct tally tally;
 };
 

@@ -21,6 +21,7 @@ static const char usage[] =
     "  --conns N (8)          connections, or writers\n"
     "  --part SIZE (16M)      of a range or part; 0: the size over N\n"
     "  --single               one request for the whole object\n"
+    "  --new                  PUT only what is not there yet (If-None-Match: *)\n"
     "Prints one JSON object.\n";
 
 typedef int job_fn(struct load *load, char **args, struct err *err);
@@ -99,10 +100,15 @@ find_job(const char *name, int arguments)
 }
 
 static const struct option options[] = {
-    { "client", required_argument, NULL, 'c' }, { "endpoint", required_argument, NULL, 'e' },
-    { "region", required_argument, NULL, 'r' }, { "bucket", required_argument, NULL, 'b' },
-    { "conns", required_argument, NULL, 'n' },  { "part", required_argument, NULL, 'p' },
-    { "single", no_argument, NULL, 's' },       { NULL, 0, NULL, 0 },
+    { "client", required_argument, NULL, 'c' },
+    { "endpoint", required_argument, NULL, 'e' },
+    { "region", required_argument, NULL, 'r' },
+    { "bucket", required_argument, NULL, 'b' },
+    { "conns", required_argument, NULL, 'n' },
+    { "part", required_argument, NULL, 'p' },
+    { "single", no_argument, NULL, 's' },
+    { "new", no_argument, NULL, 'a' },
+    { NULL, 0, NULL, 0 },
 };
 
 static int
@@ -142,6 +148,9 @@ set_option(struct load *load, int option, const char *value, struct err *err)
         return parse_size(value, &load->part) ? 0 : -1;
     case 's':
         load->single = true;
+        return 0;
+    case 'a':
+        load->if_absent = true;
         return 0;
     default:
         return -1;

@@ -144,7 +144,8 @@ put_request(struct wire *wire, const struct request *request, struct err *err)
     if (request->method[0] == 'P' &&
         buf_appendf(head, err, "Content-Length: %llu\r\n", (unsigned long long)request->in_len) < 0)
         return -1;
-    if (buf_append_str(head, "\r\n", err) < 0 ||
+    if ((request->if_absent && buf_append_str(head, "If-None-Match: *\r\n", err) < 0) ||
+        buf_append_str(head, "\r\n", err) < 0 ||
         send_all(wire->fd, head->data, head->len, body, err) < 0)
         return -1;
     if (!body)

@@ -139,6 +139,8 @@ header_list(struct line *line, struct curl_slist **list, struct err *err)
             return -1;
         at = end + 2;
     }
+    if (line->request->if_absent && add_header(list, "If-None-Match: *", err) < 0)
+        return -1;
     return add_header(list, "Expect:", err);
 }
 
