@@ -150,24 +150,36 @@ node_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static void
-complete_mode(struct index_node *row, const struct complete_call *call)
+complete_attrs(struct index_node *row, const struct object_attrs *attrs)
 {
-    const struct object_attrs *attrs = &call->attrs;
     if (attrs->has_owner) {
         row->uid = attrs->uid;
         row->gid = attrs->gid;
     }
     row->mtime_ns = attrs->mtime_ns;
     row->ctime_ns = attrs->mtime_ns;
-    if (call->symlink) {
-        row->kind = INDEX_SYMLINK;
-        row->mode = S_IFLNK | 0777;
-        text_set(row->target, call->target);
-        return;
-    }
     uint32_t type = row->kind == INDEX_DIR ? S_IFDIR : S_IFREG;
     if (attrs->has_mode)
         row->mode = type | (attrs->mode & 07777);
+}
+
+int
+bucket_complete_row(struct index_tx *tx, struct index_node *row, const struct bucket_told *told,
+                    struct err *err)
+{
+    const struct observed *seen = told->seen;
+    struct index_key key;
+    row->flags &= ~(unsigned)INDEX_NODE_META_UNKNOWN;
+    complete_attrs(row, told->attrs);
+    if (extra_save(tx, row->id, told->extra, err) != 0)
+        return -1;
+    if (row->version[0] != '\0' || !identity_believed(seen, NULL))
+        return 0;
+    text_set(row->version, seen->version);
+    if (index_key_get(tx, row->key, &key, err) != 0)
+        return -1;
+    text_set(key.version, seen->version);
+    return index_key_put(tx, &key, err);
 }
 
 static int
@@ -175,23 +187,18 @@ complete_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct complete_call *call = arg;
     struct index_node row;
-    struct index_key key;
     if (index_node_get(tx, call->node, &row, err) != 0)
         return -1;
     call->stale = strcmp(row.etag, call->seen.etag) != 0 || strcmp(row.key, call->row.key) != 0;
     if (call->stale || (row.flags & INDEX_NODE_META_UNKNOWN) == 0)
         return 0;
-    row.flags &= ~(unsigned)INDEX_NODE_META_UNKNOWN;
-    complete_mode(&row, call);
-    if (extra_save(tx, row.id, call->extra, err) != 0)
+    struct bucket_told told = { &call->seen, &call->attrs, call->extra };
+    if (bucket_complete_row(tx, &row, &told, err) != 0)
         return -1;
-    if (row.version[0] == '\0' && identity_believed(&call->seen, NULL)) {
-        text_set(row.version, call->seen.version);
-        if (index_key_get(tx, row.key, &key, err) != 0)
-            return -1;
-        text_set(key.version, call->seen.version);
-        if (index_key_put(tx, &key, err) != 0)
-            return -1;
+    if (call->symlink) {
+        row.kind = INDEX_SYMLINK;
+        row.mode = S_IFLNK | 0777;
+        text_set(row.target, call->target);
     }
     return index_node_update(tx, &row, err);
 }

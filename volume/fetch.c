@@ -191,7 +191,7 @@ is_there(struct volume_service *service, struct inode *inode, struct bring *brin
     uint64_t off, len;
     if (bring->need == NULL)
         return !cache_map_missing(inode->file, bring->off, bring->len, &off, &len);
-    struct cache_reading *lent = &bring->need->lent;
+    struct cache_reading *lent = bring->need->lent;
     bool there = cache_read_begin(inode->file, bring->off, bring->len, lent);
     if (!bring->told && (!there || lent->listed)) {
         bring->told = true;
@@ -296,11 +296,11 @@ content_lend_locked(struct volume_service *service, const struct volume_ctx *ctx
                     struct inode *inode, struct content_need *need, struct err *err)
 {
     struct bring bring = { .off = need->off, .len = need->len, .need = need };
-    need->lent = (struct cache_reading){ .file = NULL };
+    *need->lent = (struct cache_reading){ .file = NULL };
     if (bring_locked(service, ctx, inode, &bring, err) == 0)
         return 0;
-    if (need->lent.file != NULL) /* there, but its row could not be written */
-        cache_read_end(&need->lent);
+    if (need->lent->file != NULL) /* there, but its row could not be written */
+        cache_read_end(need->lent);
     return -1;
 }
 

@@ -85,6 +85,7 @@ heads_complete(struct volume_service *service, const struct volume_ctx *ctx, int
     struct asked self = { .node = node };
     /* When another's question failed, this one asks for itself: it needs the reason. */
     bool mine = begin_asking(heads, &self);
+    (void)prefetch_complete(service, ctx, node);
     int rc = bucket_complete_node(service, ctx, node, err);
     if (mine)
         end_asking(heads, &self);
@@ -283,6 +284,8 @@ heads_ahead(struct volume_service *service, int64_t dir, int64_t node)
     struct heads *heads = lister_heads(service);
     struct next_call call = { .dir = dir };
     struct err ignored = ERR_INIT;
+    if (prefetch_follows(service, dir))
+        return; /* its files are fetched whole, with what a HEAD tells */
     call.window = window_of(heads, dir, node, &call.after);
     if (call.window == 0 || pool_queued(heads->pool) > HEAD_QUEUE / 2 ||
         index_read(service->index, next_tx, &call, &ignored) != 0)

@@ -114,8 +114,7 @@ load_one(void *arg, const struct index_node *row, struct err *err)
     load->entry[load->count++] = (struct trail_entry){
         .node = row->id,
         .small = row->kind == INDEX_FILE && row->content == 0 && row->key[0] != '\0' &&
-                 row->size <= FETCH_SMALL / 2 &&
-                 (row->flags & (INDEX_NODE_META_UNKNOWN | INDEX_NODE_NAME_HIDDEN)) == 0,
+                 row->size <= FETCH_SMALL / 2 && (row->flags & INDEX_NODE_NAME_HIDDEN) == 0,
     };
     return 0;
 }
@@ -200,30 +199,46 @@ next_job_locked(struct prefetcher *pre)
     return node;
 }
 
-static void
-fetch_node(struct prefetcher *pre, int64_t node)
+static int
+bring_locked(struct prefetcher *pre, struct inode *inode, struct small_rows *rows,
+             int64_t deadline_ns)
+{
+    struct err err = ERR_INIT;
+    if (inode->file != NULL || inode->making ||
+        small_look(pre->service, inode->node, rows, &err) != 0 || !rows->fits)
+        return 0;
+    int got = small_bring_locked(pre->service, inode, rows, deadline_ns, &err);
+    if (got < 0)
+        log_debug(volume, "prefetching failed node=%lld error=\"%s\"", (long long)inode->node,
+                  err.msg);
+    return got;
+}
+
+/* True: it came. */
+static bool
+fetch_node(struct prefetcher *pre, int64_t node, int64_t deadline_ns, bool wait)
 {
     struct volume_service *service = pre->service;
     struct small_rows rows;
-    struct err err = ERR_INIT;
-    struct inode *inode = inode_ref(&service->inodes, node, false, &err);
-    int got = 0;
+    struct err ignored = ERR_INIT;
+    struct inode *inode = inode_ref(&service->inodes, node, false, &ignored);
     if (inode == NULL)
-        return;
-    struct volume_ctx ctx = { .actor = "prefetch" };
+        return false;
     pthread_mutex_lock(&inode->lock);
-    if (inode->file == NULL && !inode->bringing && !inode->making &&
-        small_look(service, node, &rows, &err) == 0 && rows.fits)
-        got = small_bring_locked(service, inode, &rows, service_deadline(&ctx), &err);
+    bool coming = inode->bringing;
+    struct timespec until = { deadline_ns / NS_PER_S, deadline_ns % NS_PER_S };
+    while (wait && inode->bringing &&
+           pthread_cond_timedwait(&inode->fetched, &inode->lock, &until) == 0)
+        continue;
+    int got = coming ? 0 : bring_locked(pre, inode, &rows, deadline_ns);
     pthread_mutex_unlock(&inode->lock);
     if (got > 0) {
         atomic_fetch_add(&service->fetcher->prefetched, 1);
         hold(pre, inode, rows.node.size);
-        return;
+    } else {
+        inode_unref(&service->inodes, inode, false);
     }
-    if (got < 0)
-        log_debug(volume, "prefetching failed node=%lld error=\"%s\"", (long long)node, err.msg);
-    inode_unref(&service->inodes, inode, false);
+    return got > 0 || coming;
 }
 
 static void
@@ -236,7 +251,8 @@ prefetch_main(void *arg)
         pthread_mutex_unlock(&pre->lock);
         if (node == 0)
             break;
-        fetch_node(pre, node);
+        struct volume_ctx ctx = { .actor = "prefetch" };
+        (void)fetch_node(pre, node, service_deadline(&ctx), false);
     }
     fetch_leave(pre->service->fetcher);
 }
@@ -398,6 +414,25 @@ prefetch_opened(struct volume_service *service, const struct inode *inode,
     if (load)
         start_load(pre, &job);
     start_workers(pre, jobs);
+}
+
+bool
+prefetch_follows(struct volume_service *service, int64_t dir)
+{
+    struct prefetcher *pre = service->fetcher->prefetch;
+    scope_unlock pthread_mutex_t *held = scope_lock(&pre->lock);
+    const struct folder *folder = find_locked(pre, dir);
+    return folder != NULL && folder->loaded && folder->trail.window > 0;
+}
+
+bool
+prefetch_complete(struct volume_service *service, const struct volume_ctx *ctx, int64_t node)
+{
+    struct small_rows rows;
+    struct err ignored = ERR_INIT;
+    return small_look(service, node, &rows, &ignored) == 0 && rows.fits &&
+           prefetch_follows(service, rows.node.parent) &&
+           fetch_node(service->fetcher->prefetch, node, service_deadline(ctx), true);
 }
 
 /* ---- life ---- */

@@ -242,10 +242,10 @@ int content_need_locked(struct volume_service *service, const struct volume_ctx 
 int content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
                                struct inode *inode, bool truncate, uint64_t open_fh,
                                struct err *err) MUST_CHECK;
-/* For a reader: brings the bytes and lends them (cache_read_end(&need->lent)); what it will ask for next is fetched ahead. */
+/* For a reader: brings the bytes and lends them (cache_read_end(need->lent)); what it will ask for next is fetched ahead. */
 struct content_need {
     uint64_t off, len;
-    struct cache_reading lent;
+    struct cache_reading *lent;
     bool local; /* it was the cache's disk that failed, or is full: the bytes can only come past it */
 };
 int content_lend_locked(struct volume_service *service, const struct volume_ctx *ctx,
@@ -256,7 +256,12 @@ ssize_t content_read_past(struct volume_service *service, const struct volume_ct
                           struct err *err) MUST_CHECK;
 /* The last handle was closed: what is fetched ahead for nobody ends. */
 void content_unused(struct volume_service *service, struct inode *inode);
-/* prefetch.c: a program opened this file to read it. */
+/* prefetch.c: where the files of this node's folder are being read through, what is not known of it yet comes with its bytes. True:
+ * it did, or was coming. */
+bool prefetch_complete(struct volume_service *service, const struct volume_ctx *ctx, int64_t node);
+/* Whether somebody reads the files of this folder one after the other. */
+bool prefetch_follows(struct volume_service *service, int64_t dir);
+/* A program opened this file to read it. */
 void prefetch_opened(struct volume_service *service, const struct inode *inode,
                      const struct index_node *row);
 /* fetch.c: the requests in the background. Closing waits for them; they end soon once service->stopping is set. */
@@ -311,6 +316,14 @@ int bucket_list_dir(struct volume_service *service, const struct volume_ctx *ctx
                     struct err *err) MUST_CHECK;
 /* Listed long ago: refresh in the background. */
 void bucket_refresh_dir(struct volume_service *service, int64_t dir);
+/* The row of a node that a listing showed gets what its object told; the caller writes it. Not for symlinks. */
+struct bucket_told {
+    const struct observed *seen;
+    const struct object_attrs *attrs;
+    const char *extra; /* extra_collect() */
+};
+int bucket_complete_row(struct index_tx *tx, struct index_node *row, const struct bucket_told *told,
+                        struct err *err) MUST_CHECK;
 /* HEADs a key and takes what it finds into the index (outside an attempt). */
 int bucket_observe_key(struct volume_service *service, int64_t volume, const char *key,
                        struct err *err) MUST_CHECK;

@@ -1,7 +1,9 @@
 #include <errno.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/scope.h"
+#include "volume/extra_impl.h"
 #include "volume/fetch_impl.h"
 
 /* A whole small file in one request and one transaction: its bytes come through memory, so that its content file is complete
@@ -25,8 +27,7 @@ static bool
 may_come_whole(const struct index_node *node)
 {
     return node->kind == INDEX_FILE && node->content == 0 && node->size <= FETCH_SMALL &&
-           node->key[0] != '\0' && node->etag[0] != '\0' &&
-           (node->flags & (INDEX_NODE_ORPHAN | INDEX_NODE_META_UNKNOWN)) == 0;
+           node->key[0] != '\0' && node->etag[0] != '\0' && (node->flags & INDEX_NODE_ORPHAN) == 0;
 }
 
 int
@@ -79,6 +80,9 @@ take_number(struct volume_service *service, int64_t *out, struct err *err)
 struct small_bytes {
     uint8_t *data;
     size_t size, have;
+    struct observed seen; /* what the answer told of the object */
+    struct object_attrs attrs;
+    char extra[LIMIT_EXTRA + 1];
 };
 
 static int
@@ -90,6 +94,13 @@ take_bytes(void *arg, const void *data, size_t len, struct err *err)
     memcpy(bytes->data + bytes->have, data, len);
     bytes->have += len;
     return 0;
+}
+
+static void
+told(const struct store_object *object, const struct index_node *node, struct small_bytes *bytes)
+{
+    object_read(object, &bytes->seen, &bytes->attrs);
+    extra_collect(object, node, bytes->extra);
 }
 
 static int
@@ -107,6 +118,8 @@ get_whole(struct volume_service *service, const struct index_node *node, struct 
     int rc = store_get(service->store, &get, &object, err);
     if (rc == 0 && object.size != node->size)
         rc = err_set(err, ERR_CONFLICT, "the object has another size than its version");
+    if (rc == 0)
+        told(&object, node, bytes);
     store_object_release(&object);
     if (rc == 0 && bytes->have != bytes->size)
         rc = err_set(err, ERR_STORE_BAD_ANSWER, "the store sent %zu of %zu bytes", bytes->have,
@@ -122,9 +135,18 @@ get_whole(struct volume_service *service, const struct index_node *node, struct 
 struct insert_call {
     struct volume_service *service;
     const struct index_node *node; /* as it was when the request was sent */
+    const struct small_bytes *bytes;
     struct index_content content;
     bool changed;
 };
+
+/* An empty file was not asked for, and a symlink's bytes are no file's. */
+static bool
+tells_a_file(const struct small_bytes *bytes)
+{
+    return bytes->seen.present &&
+           !(bytes->attrs.has_mode && (bytes->attrs.mode & S_IFMT) == S_IFLNK);
+}
 
 /* Bytes before the row; and the row only where the node still shows what was asked for (INV-1). */
 static int
@@ -136,8 +158,13 @@ insert_tx(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     call->changed = !may_come_whole(&node) || strcmp(node.etag, call->node->etag) != 0 ||
                     strcmp(node.key, call->node->key) != 0 || node.size != call->node->size;
+    bool unknown = (node.flags & INDEX_NODE_META_UNKNOWN) != 0;
+    call->changed |= unknown && !tells_a_file(call->bytes);
     if (call->changed)
         return 0;
+    struct bucket_told all = { &call->bytes->seen, &call->bytes->attrs, call->bytes->extra };
+    if (unknown && bucket_complete_row(tx, &node, &all, err) != 0)
+        return -1;
     struct index_content *row = &call->content;
     row->node = node.id;
     row->volume = node.volume;
@@ -166,6 +193,7 @@ keep(struct insert_call *call, const struct small_bytes *bytes, struct err *err)
     if (file == NULL)
         return NULL;
     call->content.id = number;
+    call->bytes = bytes;
     int rc = bytes->size > 0 ? cache_file_write(file, bytes->data, bytes->size, 0, err) : 0;
     if (rc == 0)
         rc = index_write(service->index, INDEX_NORMAL, insert_tx, call, err);
@@ -185,7 +213,8 @@ bring(struct insert_call *call, struct cache_file **file, int64_t deadline_ns, s
     struct err local = ERR_INIT;
     if (data == NULL)
         return err_nomem(err);
-    if (size > 0 && get_whole(call->service, call->node, &bytes, deadline_ns, err) != 0)
+    bool ask = size > 0 || (call->node->flags & INDEX_NODE_META_UNKNOWN) != 0;
+    if (ask && get_whole(call->service, call->node, &bytes, deadline_ns, err) != 0)
         return -1;
     *file = keep(call, &bytes, &local);
     if (*file == NULL && !call->changed)
