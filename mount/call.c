@@ -136,6 +136,18 @@ call_reply_data(struct call *call, const void *data, size_t len)
     return 0;
 }
 
+int
+call_reply_file(struct call *call, int fd, uint64_t off, size_t len)
+{
+    struct fuse_bufvec bytes = FUSE_BUFVEC_INIT(len);
+    bytes.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
+    bytes.buf[0].fd = fd;
+    bytes.buf[0].pos = (off_t)off;
+    if (call_claim(call))
+        (void)fuse_reply_data(call->req, &bytes, 0);
+    return 0;
+}
+
 static void
 reply_failure(struct call *call, const struct err *err)
 {

@@ -1,6 +1,7 @@
 #include "mount/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,6 +60,14 @@ write_reply(int fd, struct iovec *parts, int count, void *userdata)
     return writev(fd, parts, count);
 }
 
+static ssize_t
+splice_reply(int from, off_t *from_off, int to, off_t *to_off, size_t len, unsigned flags,
+             void *userdata)
+{
+    (void)userdata;
+    return splice(from, from_off, to, to_off, len, flags);
+}
+
 static void __attribute__((format(printf, 2, 0)))
 log_libfuse(enum fuse_log_level level, const char *fmt, va_list args)
 {
@@ -93,8 +102,10 @@ on_init(void *userdata, struct fuse_conn_info *conn)
 #ifdef FUSE_CAP_HANDLE_KILLPRIV_V2
     want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2);
 #endif
-    conn->want &= ~(unsigned)(FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_SPLICE_READ |
-                              FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+    /* Replies to READ go from the cache's file to the kernel without a copy here; libfuse alone looks at this one. */
+    want(conn, FUSE_CAP_SPLICE_WRITE);
+    conn->want &=
+        ~(unsigned)(FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_MOVE);
     conn->max_write = MAX_WRITE;
     conn->max_background = 64;
     conn->congestion_threshold = 48;
@@ -202,7 +213,9 @@ start_threads(struct session *session)
 
 /* ---- life ---- */
 
-static const struct fuse_custom_io custom_io = { .read = read_request, .writev = write_reply };
+static const struct fuse_custom_io custom_io = { .read = read_request,
+                                                 .writev = write_reply,
+                                                 .splice_send = splice_reply };
 
 static void
 fill_ops(struct fuse_lowlevel_ops *ops)

@@ -113,9 +113,30 @@ on_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 }
 
 /* ---- read, write ---- */
+#define LEND_MIN (64u << 10)  /* below it a copy is cheaper */
+#define LEND_MAX (960u << 10) /* a pipe holds 1 MiB, and the reply's header takes a page of it */
+
+/* 1: to be read by copying. */
+static int
+run_lent_read(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_lent lent;
+    if (call->size < LEND_MIN || call->size > LEND_MAX)
+        return 1;
+    int got = volume_file_lend(call->handle->file, ctx, call->off, call->size, &lent, err);
+    if (got != 0)
+        return got;
+    int rc = call_reply_file(call, lent.fd, call->off, lent.len);
+    volume_file_return(&lent);
+    return rc;
+}
+
 static int
 run_read(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
+    int lent = run_lent_read(call, ctx, err);
+    if (lent <= 0)
+        return lent;
     scope_free char *own = NULL;
     char *to = NULL;
     if (!call->parked && session_thread && call->size <= MAX_WRITE)

@@ -106,6 +106,8 @@ bool call_claim(struct call *call);
 int call_reply_entry(struct call *call, const struct volume_attr *attr);
 int call_reply_attr(struct call *call, const struct volume_attr *attr);
 int call_reply_data(struct call *call, const void *data, size_t len);
+/* `len` bytes of a file, without a copy. */
+int call_reply_file(struct call *call, int fd, uint64_t off, size_t len);
 int call_reply_ok(struct call *call);
 void call_reply_errno(struct call *call, int error);
 

@@ -152,7 +152,8 @@ volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *o
                  uint64_t off, struct err *err)
 {
     struct inode *inode = file->inode;
-    struct content_need need = { .off = off, .len = len };
+    struct cache_reading reading;
+    struct content_need need = { .off = off, .len = len, .lent = &reading };
     if (len == 0)
         return 0;
     pthread_mutex_lock(&inode->lock);
@@ -160,9 +161,39 @@ volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *o
     pthread_mutex_unlock(&inode->lock);
     if (rc != 0)
         return need.local ? content_read_past(file->service, ctx, inode, &need, out, err) : -1;
-    ssize_t got = cache_file_read(need.lent.file, out, len, off, err);
-    cache_read_end(&need.lent);
+    ssize_t got = cache_file_read(reading.file, out, len, off, err);
+    cache_read_end(&reading);
     return got;
+}
+
+int
+volume_file_lend(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off, size_t len,
+                 struct volume_lent *out, struct err *err)
+{
+    struct inode *inode = file->inode;
+    struct content_need need = { .off = off, .len = len, .lent = &out->reading };
+    struct err ignored = ERR_INIT;
+    uint64_t size = 0;
+    pthread_mutex_lock(&inode->lock);
+    int rc = content_lend_locked(file->service, ctx, inode, &need, err);
+    bool still = rc == 0 && inode->state != CONTENT_LIVE;
+    pthread_mutex_unlock(&inode->lock);
+    if (rc != 0)
+        return need.local ? 1 : -1;
+    /* What is being written may become shorter before the reply is there. */
+    if (!still || cache_file_size(out->reading.file, &size, &ignored) != 0 || off >= size) {
+        cache_read_end(&out->reading);
+        return 1;
+    }
+    out->fd = cache_file_fd(out->reading.file);
+    out->len = len < size - off ? len : (size_t)(size - off);
+    return 0;
+}
+
+void
+volume_file_return(struct volume_lent *lent)
+{
+    cache_read_end(&lent->reading);
 }
 
 /* The file may have been frozen by a barrier while it is open: it comes back to life before it changes. */

@@ -130,3 +130,18 @@ helper_connection_abort(const struct connection *connection)
     (void)close(fd);
     return error;
 }
+
+/* INIT can only lower what the kernel begins with. Twice this is what one READ asks for at most, and fits into a pipe
+ * (session_files.c). */
+void
+helper_connection_read_ahead(const struct connection *connection)
+{
+    static const char kib[] = "480";
+    char name[64];
+    (void)snprintf(name, sizeof(name), "/sys/class/bdi/0:%u/read_ahead_kb", connection->dev_minor);
+    int fd = open(name, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)!write(fd, kib, sizeof(kib) - 1);
+    (void)close(fd);
+}

@@ -63,6 +63,8 @@ int helper_connection_mount(struct connection *connection, const struct helper_r
                             const char **what);
 bool helper_connection_gone(const struct connection *connection);
 int helper_connection_abort(const struct connection *connection);
+/* Lets the kernel ask for more than 128 KiB at once; where it may not, reading is slower and nothing else. */
+void helper_connection_read_ahead(const struct connection *connection);
 /* Opens the control file system of FUSE without showing it anywhere; before helper_confine(). */
 void helper_connection_control(void);
 

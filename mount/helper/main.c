@@ -120,6 +120,7 @@ do_record(struct connection *connection, const struct helper_request *request)
         return EINVAL;
     memcpy(connection->record, request->record, request->record_len);
     connection->record_len = request->record_len;
+    helper_connection_read_ahead(connection); /* INIT was answered: nothing lowers it any more */
     return 0;
 }
 
