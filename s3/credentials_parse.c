@@ -289,7 +289,8 @@ take_char(struct splitter *s, bool *broken)
 int
 credentials_split(char *command, char **argv, struct err *err)
 {
-    struct splitter s = { .from = command, .to = command };
+    char *to = command;
+    struct splitter s = { .from = command, .to = to };
     size_t count = 0;
     for (;;) {
         bool broken = false;

@@ -203,7 +203,7 @@ with_process(void **state)
     static const char text[] = "[default]\ncredential_process = /never/run/by/this/test\n";
     (void)state;
     clear_env();
-    memcpy(process_file + sizeof(process_file) - 7, "XXXXXX", 6);
+    (void)snprintf(process_file, sizeof(process_file), "/tmp/holdfast-process-XXXXXX");
     int fd = mkstemp(process_file);
     if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
         return -1;
