@@ -1,5 +1,7 @@
 #include "volume/readahead.h"
 
+#include <stddef.h>
+
 #include "base/limits.h"
 
 #define SLACK_MIN (256u << 10) /* how far a read may lie beside the place where it was expected */
@@ -40,13 +42,13 @@ oldest(struct readahead *ahead)
 static void
 widen(struct readahead_stream *at, bool waited, uint64_t max)
 {
-    bool half_used = at->next + at->window / 2 > at->goal;
+    bool half_used = at->next - at->mark >= at->window / 2;
     /* A reader that waits is faster than the window; but what it may cost is bounded by what it has read. */
     bool hungry = waited && at->window < at->run * 8;
-    if (at->window == 0)
-        at->window = READAHEAD_MIN;
-    else if (half_used || hungry)
-        at->window *= 2;
+    if (at->window == 0 || half_used || hungry) {
+        at->window = at->window == 0 ? READAHEAD_MIN : at->window * 2;
+        at->mark = at->next;
+    }
     if (at->window > max)
         at->window = max;
     if (at->goal < at->next + at->window)

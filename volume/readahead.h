@@ -18,6 +18,7 @@ struct readahead_stream {
     uint64_t next;   /* behind the last byte read */
     uint64_t goal;   /* fetch up to here */
     uint64_t window; /* how far ahead of the reader, 0: not sequential */
+    uint64_t mark;   /* `next` when the window was doubled last */
     uint64_t run;    /* bytes read in order */
     uint64_t used;   /* tick of the last read; 0: never */
 };
