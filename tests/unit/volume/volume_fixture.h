@@ -139,11 +139,14 @@ hook_put(struct store *store, const struct store_put *req, struct store_put_resu
     }
     int rc = store_put(rig.mem, req, res, err);
     const struct store_placement *placed = req->placement;
+    static pthread_mutex_t placed_lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&placed_lock);
     if (!ours)
         (void)snprintf(hook->placed, sizeof(hook->placed), "%s %s %s",
                        placed && placed->storage_class ? placed->storage_class : "",
                        placed && placed->encryption ? placed->encryption : "",
                        placed && placed->kms_key_id ? placed->kms_key_id : "");
+    pthread_mutex_unlock(&placed_lock);
     if (!ours)
         hook_after(hook, HOOK_PUT, req->key);
     if (!ours && hook_loses(hook, HOOK_PUT, err)) {
