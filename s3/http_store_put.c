@@ -147,6 +147,9 @@ http_store_put_look(struct writing *writing, struct err *err)
                                          : !cannot_be_ours(writing, &object);
         found = unclear ? LOOK_FAILED : LOOK_OTHER;
     }
+    const char *id = meta_get(&object.meta, HTTP_STORE_WRITE_ID);
+    writing->seen_torn = id && writing->write_id && strcmp(id, writing->write_id) == 0 &&
+                         object.size < writing->req->body.size;
     memcpy(writing->seen, object.etag, sizeof(object.etag));
     writing->seen_size = object.size;
     store_object_release(&object);
@@ -285,16 +288,54 @@ judge_failure(struct writing *writing, const struct client_answer *answer, struc
     return NEXT_FAILED;
 }
 
+static void
+set_match(struct client_request *request, const char *etag)
+{
+    for (size_t i = 0; i < request->field_count; i++) {
+        if (strcmp(request->field[i].name, "if-none-match") == 0 ||
+            strcmp(request->field[i].name, "if-match") == 0)
+            request->field[i] = (struct http_field){ "if-match", etag };
+    }
+}
+
+/* There are stores that keep what came of a PUT that was cut. While none of ours was sent whole, an object with our write id and
+ * fewer bytes is such a piece: the next attempt takes its place. */
+static bool
+replaces_torn(struct writing *writing, struct client_request *request,
+              const struct client_answer *answer)
+{
+    struct err own = ERR_INIT;
+    char before[LIMIT_ETAG];
+    if (!writing->cut || writing->maybe_done || answer->maybe_done)
+        return false;
+    memcpy(before, writing->seen, sizeof(before));
+    if (http_store_put_look(writing, &own) != LOOK_OTHER || !writing->seen_torn ||
+        strcmp(before, writing->seen) == 0)
+        return false;
+    buf_clear(&writing->etag);
+    if (http_store_etag(writing->self, writing->seen, &writing->etag, &own) < 0)
+        return false;
+    log_warn(s3, "the store kept a piece of a write that was cut, it is replaced key=%.200s",
+             writing->req->key);
+    set_match(request, buf_cstr(&writing->etag));
+    return true;
+}
+
 static int
-attempts(struct writing *writing, const struct client_request *request,
-         struct client_answer *answer, struct err *err)
+attempts(struct writing *writing, struct client_request *request, struct client_answer *answer,
+         struct err *err)
 {
     struct client_try tries = { .deadline_ns = writing->deadline_ns };
     for (;;) {
         if (client_attempt(&writing->self->client, request, answer, err) == 0)
             return accepted(writing, answer, err);
-        if (http_store_put_is_refusal(writing, answer))
-            return judge_refusal(writing, answer, err);
+        writing->cut = writing->cut || (answer->response.status == 0 && !answer->maybe_done);
+        if (http_store_put_is_refusal(writing, answer)) {
+            if (!replaces_torn(writing, request, answer))
+                return judge_refusal(writing, answer, err);
+            client_answer_reset(answer);
+            continue;
+        }
         switch (judge_failure(writing, answer, &tries, err)) {
         case NEXT_DONE:
             return 0;

@@ -18,6 +18,8 @@ struct writing {
     int64_t deadline_ns;
     char seen[LIMIT_ETAG]; /* what the last look saw; "" for nothing */
     uint64_t seen_size;
+    bool seen_torn; /* it has our write id and fewer bytes than ours */
+    bool cut;       /* an attempt broke off before all of it was sent */
     char payload_hash[SHA256_HEX];
     struct buf etag, md5, meta;
 };

@@ -64,6 +64,8 @@ answer_to(const char *head)
     return strcasestr(head, "\nx-amz-copy-source:") ? copied : ok;
 }
 
+static atomic_uint cuts; /* so many next PUTs are broken off in the middle of their body */
+
 /* Reads a head and the body behind it; the length of the head, 0 for none. */
 static size_t
 read_request(int fd, char *head)
@@ -83,6 +85,9 @@ read_request(int fd, char *head)
     const char *length = strcasestr(head, "\ncontent-length:");
     size_t left = length && length < end ? strtoul(length + 16, NULL, 10) : 0;
     size_t have = len - (size_t)(end + 4 - head);
+    bool cut = strncmp(head, "PUT ", 4) == 0 && atomic_load(&cuts) > 0;
+    if (cut)
+        left = left / 16;
     while (have < left) {
         ssize_t got = read(fd, body, sizeof(body));
         if (got <= 0)
@@ -90,7 +95,9 @@ read_request(int fd, char *head)
         have += (size_t)got;
     }
     end[2] = '\0';
-    return (size_t)(end + 2 - head);
+    if (cut)
+        atomic_fetch_sub(&cuts, 1);
+    return cut ? 0 : (size_t)(end + 2 - head);
 }
 
 static void *
@@ -489,6 +496,89 @@ pages_do_not_go_back(void **state)
     assert_true(count <= 2);
 }
 
+/* A store that keeps the piece of a PUT that was cut, under the names that came with it. */
+static const char *
+keeps_pieces(const char *head)
+{
+    static const char *const piece =
+        "HTTP/1.1 200 OK\r\nETag: \"piece\"\r\nConnection: close\r\nContent-Length: 100000\r\n"
+        "x-amz-meta-holdfast-version: 01WRITE\r\n\r\n";
+    static const char *const refused =
+        "HTTP/1.1 412 Precondition Failed\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    if (strncmp(head, "HEAD ", 5) == 0)
+        return piece;
+    return strcasestr(head, "\nif-match: \"piece\"") ? answer_to(head) : refused;
+}
+
+/* B202: such a piece is ours, and no version of somebody else: the next attempt replaces it, and nothing but it. */
+static void
+a_piece_of_a_cut_write_is_replaced(void **state)
+{
+    (void)state;
+    const size_t size = 24u << 20; /* more than the sockets hold */
+    struct store_put_result res;
+    struct meta meta;
+    char *bytes = calloc(1, size);
+    assert_non_null(bytes);
+    meta_init(&meta);
+    OK(meta_set(&meta, "holdfast-version", "01WRITE", &err));
+    const struct store_put req = { .key = "k",
+                                   .body = { .mem = bytes, .fd = -1, .size = size },
+                                   .cond = { .kind = STORE_COND_ABSENT },
+                                   .meta = &meta,
+                                   .deadline_ns = soon() };
+    atomic_store(&special, keeps_pieces);
+    atomic_store(&cuts, 1);
+    OK(store_put(store, &req, &res, &err));
+    assert_int_equal(res.outcome, STORE_DONE);
+    assert_string_equal(res.etag, "e1");
+    /* Without a cut of ours the same object is another's. */
+    assert_int_equal(store_put(store, &req, &res, &err), -1);
+    assert_int_equal(err.code, ERR_CONFLICT);
+    assert_int_equal(res.outcome, STORE_REFUSED);
+    atomic_store(&special, NULL);
+    meta_release(&meta);
+    free(bytes);
+}
+
+/* The MD5 of other bytes than were sent. */
+static const char *
+keeps_less(const char *head)
+{
+    static char answer[512];
+    (void)snprintf(
+        answer, sizeof(answer),
+        "HTTP/1.1 200 OK\r\nETag: \"5d41402abc4b2a76b9719d911017c592\"\r\nConnection: close\r\n"
+        "Content-Length: %s\r\nx-amz-meta-holdfast-version: 01WRITE\r\n\r\n",
+        strncmp(head, "HEAD ", 5) == 0 ? "5" : "0");
+    return answer;
+}
+
+/* B144: a store that says yes and keeps less is found out, and the write is not called done. */
+static void
+a_store_that_keeps_less_is_found_out(void **state)
+{
+    (void)state;
+    struct store_put_result res;
+    struct meta meta;
+    uint8_t digest[MD5_SIZE];
+    meta_init(&meta);
+    OK(meta_set(&meta, "holdfast-version", "01WRITE", &err));
+    OK(md5("hello world", 11, digest, &err));
+    const struct store_put req = {
+        .key = "k",
+        .body = { .mem = "hello world", .fd = -1, .size = 11, .md5 = digest },
+        .meta = &meta,
+        .deadline_ns = soon()
+    };
+    atomic_store(&special, keeps_less);
+    assert_int_equal(store_put(store, &req, &res, &err), -1);
+    atomic_store(&special, NULL);
+    assert_int_equal(err.code, ERR_STORE_BAD_ANSWER);
+    assert_int_equal(res.outcome, STORE_UNKNOWN);
+    meta_release(&meta);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int
@@ -503,6 +593,8 @@ main(void)
         TEST(names_are_encoded_once),
         TEST(links_are_plain),
         TEST(pages_do_not_go_back),
+        TEST(a_piece_of_a_cut_write_is_replaced),
+        TEST(a_store_that_keeps_less_is_found_out),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
