@@ -162,6 +162,80 @@ foreign_names(void **state)
     tiny_stop(&server);
 }
 
+static void
+put_keys(const char *path, const char *key)
+{
+    char fresh[128];
+    (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
+    FILE *file = fopen(fresh, "we");
+    assert_non_null(file);
+    (void)fprintf(file, "[default]\naws_access_key_id=%s\naws_secret_access_key=s\n", key);
+    (void)fclose(file);
+    assert_int_equal(rename(fresh, path), 0);
+}
+
+#define REFUSAL(code) "<Error><Code>" code "</Code><Message>no</Message></Error>"
+
+/* B107, S22: a refusal of the keys has them looked for anew, and the same call goes on with others; once. */
+static void
+refused_keys(void **state)
+{
+    (void)state;
+    static const struct tiny_answer answers[] = {
+        { 200, "ETag: \"a\"\r\n", "" },
+        { 400, NULL, REFUSAL("ExpiredToken") },       /* PUT with KEY1 */
+        { 200, "ETag: \"b\"\r\n", "" },               /* with KEY2 */
+        { 200, "ETag: \"b\"\r\n", "" },               /* the same */
+        { 403, NULL, "" },                            /* HEAD with KEY2, no document */
+        { 403, NULL, REFUSAL("InvalidAccessKeyId") }, /* GET of the bucket, why */
+        { 200, NULL, "<ListBucketResult/>" },         /* again with KEY3 */
+        { 200, "ETag: \"b\"\r\n", "" },               /* HEAD with KEY3 */
+        { 403, NULL, REFUSAL("InvalidAccessKeyId") }, /* PUT, and no other keys to be had */
+    };
+    static const char *const keys[] = { "KEY1", "KEY1", "KEY2", "KEY2", "KEY2",
+                                        "KEY2", "KEY3", "KEY3", "KEY3" };
+    struct err err = ERR_INIT;
+    struct store_put_result result;
+    struct store_object object;
+    static struct tiny server;
+    char path[] = "/tmp/holdfast-keys-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    set_keys();
+    unsetenv("AWS_ACCESS_KEY_ID");
+    setenv("AWS_SHARED_CREDENTIALS_FILE", path, 1);
+    put_keys(path, "KEY1");
+    tiny_start(&server, answers, 9);
+    struct store *store = open_at(&server, "", NULL);
+    const struct store_put put = { .key = "k", .body = { .mem = "x", .fd = -1, .size = 1 } };
+    assert_int_equal(store_put(store, &put, &result, &err), 0);
+    put_keys(path, "KEY2");
+    assert_int_equal(store_put(store, &put, &result, &err), 0);
+    assert_string_equal(result.etag, "b");
+    /* Files are not looked at for every refusal, and by themselves once a second. */
+    clock_sleep_ns(51 * NS_PER_S / 10);
+    assert_int_equal(store_put(store, &put, &result, &err), 0);
+    put_keys(path, "KEY3");
+    store_object_init(&object);
+    assert_int_equal(store_head(store, "k", 0, &object, &err), 0);
+    store_object_release(&object);
+    assert_int_equal(store_put(store, &put, &result, &err), -1);
+    assert_int_equal(err.code, ERR_STORE_DENIED);
+    assert_int_not_equal(result.outcome, STORE_DONE);
+    assert_int_equal(server.seen, 9);
+    for (size_t i = 0; i < 9; i++) {
+        char wanted[32];
+        (void)snprintf(wanted, sizeof(wanted), "Credential=%s/", keys[i]);
+        assert_non_null(strstr(server.request[i], wanted));
+    }
+    store_free(store);
+    tiny_stop(&server);
+    unlink(path);
+    unsetenv("AWS_SHARED_CREDENTIALS_FILE");
+    set_keys();
+}
+
 static unsigned
 open_descriptors(void)
 {
@@ -251,11 +325,9 @@ main(void)
 {
     (void)signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement_and_payer),
-        cmocka_unit_test(presigned),
-        cmocka_unit_test(foreign_names),
-        cmocka_unit_test(no_descriptor_is_left),
-        cmocka_unit_test(limited),
+        cmocka_unit_test(placement_and_payer),   cmocka_unit_test(presigned),
+        cmocka_unit_test(foreign_names),         cmocka_unit_test(refused_keys),
+        cmocka_unit_test(no_descriptor_is_left), cmocka_unit_test(limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
