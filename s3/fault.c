@@ -271,7 +271,7 @@ tell_all(const char *const *keys, size_t count, store_deleted_fn *fn, void *arg,
 }
 
 /* One fault for the whole batch; a late batch is one that was lost. */
-static int
+static int /* NOLINTNEXTLINE(readability-function-size): the operation's parameters */
 fault_delete_many(struct store *store, const char *const *keys, size_t count, int64_t deadline_ns,
                   store_deleted_fn *fn, void *arg, struct err *err)
 {

@@ -413,7 +413,7 @@ delete_each(struct store *store, const char *const *keys, size_t count, int64_t 
     return rc;
 }
 
-int
+int /* NOLINTNEXTLINE(readability-function-size): the operation's parameters */
 store_delete_many(struct store *store, const char *const *keys, size_t count, int64_t deadline_ns,
                   store_deleted_fn *fn, void *arg, struct err *err)
 {

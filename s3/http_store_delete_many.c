@@ -191,9 +191,14 @@ name_keys(struct batch *batch, const char *const *keys, struct err *err)
     return 0;
 }
 
+struct teller {
+    store_deleted_fn *fn; /* may be NULL */
+    void *arg;
+};
+
 /* Tells of each key, and takes the first error. */
 static int
-report(const struct batch *batch, store_deleted_fn *fn, void *arg, struct err *err)
+report(const struct batch *batch, const struct teller *teller, struct err *err)
 {
     int result = 0;
     for (size_t i = 0; i < batch->count; i++) {
@@ -202,8 +207,8 @@ report(const struct batch *batch, store_deleted_fn *fn, void *arg, struct err *e
         enum err_code code = failed ? doomed->err.code : (enum err_code)0;
         if (failed && code == 0)
             code = ERR_IO; /* 0 says deleted */
-        if (fn)
-            fn(arg, doomed->key, code, failed ? doomed->err.msg : "");
+        if (teller->fn)
+            teller->fn(teller->arg, doomed->key, code, failed ? doomed->err.msg : "");
         if (failed && result == 0)
             *err = doomed->err;
         result = failed ? -1 : result;
@@ -212,25 +217,22 @@ report(const struct batch *batch, store_deleted_fn *fn, void *arg, struct err *e
 }
 
 static int
-delete_some(struct http_store *self, const char *const *keys, size_t count, int64_t deadline_ns,
-            store_deleted_fn *fn, void *arg, struct err *err)
+delete_some(struct batch *batch, const char *const *keys, const struct teller *teller,
+            struct err *err)
 {
-    struct batch batch = { .self = self,
-                           .count = count,
-                           .deadline_ns = http_store_deadline(deadline_ns, 0),
-                           .doomed = calloc(count, sizeof(struct doomed)) };
-    if (!batch.doomed) {
-        for (size_t i = 0; fn && i < count; i++)
-            fn(arg, keys[i], ERR_NOMEM, "out of memory");
+    batch->doomed = calloc(batch->count, sizeof(struct doomed));
+    if (!batch->doomed) {
+        for (size_t i = 0; teller->fn && i < batch->count; i++)
+            teller->fn(teller->arg, keys[i], ERR_NOMEM, "out of memory");
         return err_nomem(err);
     }
-    if (name_keys(&batch, keys, err) == 0)
-        delete_batch(&batch);
-    delete_singly(&batch);
-    int result = report(&batch, fn, arg, err);
-    for (size_t i = 0; i < count; i++)
-        free(batch.doomed[i].full);
-    free(batch.doomed);
+    if (name_keys(batch, keys, err) == 0)
+        delete_batch(batch);
+    delete_singly(batch);
+    int result = report(batch, teller, err);
+    for (size_t i = 0; i < batch->count; i++)
+        free(batch->doomed[i].full);
+    free(batch->doomed);
     return result;
 }
 
@@ -260,15 +262,18 @@ http_store_delete_batched(struct http_store *self, const char *const *keys, size
     return all;
 }
 
-int
+int /* NOLINTNEXTLINE(readability-function-size): the operation's parameters */
 http_store_delete_many(struct store *store, const char *const *keys, size_t count,
                        int64_t deadline_ns, store_deleted_fn *fn, void *arg, struct err *err)
 {
+    const struct teller teller = { fn, arg };
     int result = 0;
     for (size_t at = 0; at < count; at += BATCH) {
-        size_t some = count - at < BATCH ? count - at : BATCH;
+        struct batch batch = { .self = http_store_of(store),
+                               .count = count - at < BATCH ? count - at : BATCH,
+                               .deadline_ns = http_store_deadline(deadline_ns, 0) };
         struct err own = ERR_INIT;
-        if (delete_some(http_store_of(store), keys + at, some, deadline_ns, fn, arg, &own) == 0)
+        if (delete_some(&batch, keys + at, &teller, &own) == 0)
             continue;
         if (result == 0)
             *err = own;

@@ -67,7 +67,8 @@ parse_etag(const void *data, size_t len, const char *root, char etag[LIMIT_ETAG]
     return no_value(&value, err);
 }
 
-int
+/* `id` is written to, through `value`. */
+int /* NOLINTNEXTLINE(readability-non-const-parameter) */
 xml_multi_initiated(const void *data, size_t len, char id[XML_UPLOAD_ID], struct err *err)
 {
     struct one_value value = { .root = "InitiateMultipartUploadResult",

@@ -97,8 +97,9 @@ no_uploads(struct ctx *ctx)
 }
 
 static int
-put_with_limits(struct ctx *ctx, struct store_put *req, struct told *told)
+put_with_limits(struct ctx *ctx, const struct store_put *wanted, struct told *told)
 {
+    struct store_put req = *wanted;
     static unsigned writes;
     struct limits limits;
     struct meta meta;
@@ -107,17 +108,17 @@ put_with_limits(struct ctx *ctx, struct store_put *req, struct told *told)
 
     (void)snprintf(id, sizeof(id), "01PARTS%u", ++writes);
     *told = (struct told){
-        .ctx = ctx, .key = req->key, .refuse = told->refuse, .abort_at = told->abort_at
+        .ctx = ctx, .key = req.key, .refuse = told->refuse, .abort_at = told->abort_at
     };
     meta_init(&meta);
-    req->content_type = "text/x-parts";
-    req->meta = &meta;
-    req->on_upload = on_upload;
-    req->on_upload_arg = told;
+    req.content_type = "text/x-parts";
+    req.meta = &meta;
+    req.on_upload = on_upload;
+    req.on_upload_arg = told;
     lower(ctx, &limits);
     if (meta_set(&meta, "holdfast-version", id, &ctx->err) == 0 &&
         meta_set(&meta, "kind", "Grüße", &ctx->err) == 0)
-        rc = store_put(ctx->store, req, &ctx->res, &ctx->err);
+        rc = store_put(ctx->store, &req, &ctx->res, &ctx->err);
     restore(ctx, &limits);
     meta_release(&meta);
     return rc;
@@ -147,7 +148,8 @@ has_parts(struct ctx *ctx)
 static void
 put_sizes(struct ctx *ctx)
 {
-    /* One byte more than a part, exact multiples of it, and a short last part. */
+    /* One byte more than a part, exact multiples of it, and a short last part. The ETag told is the one that reads need
+     * (B089). */
     const size_t sizes[] = { PART + 1, 2 * PART, 2 * PART + MIB + 3 };
     scope_free char *bytes = new_bytes(3 * PART, 21);
 

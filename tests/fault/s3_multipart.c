@@ -227,7 +227,8 @@ upload_lost_again_and_again(void **state)
     assert_int_equal(uploads_left(), 0);
 }
 
-/* The completion's answer is lost and the store silent from then on: nobody can know. The upload is left alone. */
+/* The completion's answer is lost and the store silent from then on: nobody can know. The upload is left alone, for its end
+ * could take what has landed (B189). */
 static void
 undecided(void **state)
 {
