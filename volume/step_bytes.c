@@ -238,8 +238,7 @@ step_bytes_park(struct step *step, struct err *err)
     struct store_copy copy = { .from = step->key,
                                .from_if_match = step->kv.view.have.etag,
                                .to = step->park_key,
-                               .placement =
-                                   object_placement(&step->kv.volume, &room, &placement) };
+                               .placement = object_placement(&step->kv.volume, &room, &placement) };
     struct store_put_result result = { .outcome = STORE_NOT_DONE };
     struct err why = ERR_INIT;
     if (index_read(step->service->index, park_read_tx, step, err) != 0)
