@@ -345,6 +345,8 @@ fault_probe(struct store *store, struct store_caps *caps, struct err *err)
         caps->put_if_absent = STORE_NO;
         caps->put_if_match = STORE_NO;
         caps->put_atomic = STORE_NO;
+        caps->complete_if_absent = STORE_NO;
+        caps->complete_if_match = STORE_NO;
     }
     if (plan.ignore_delete_conditions)
         caps->delete_if_match = STORE_NO;

@@ -89,7 +89,8 @@ static int64_t
 part_deadline(const struct http_store_multi *multi, unsigned index)
 {
     uint64_t with_it = parts_len(&multi->parts, index) * http_store_multi_threads(multi);
-    int64_t own = retry_deadline_ns(clock_mono_ns(), with_it);
+    int64_t own = retry_deadline_ns(clock_mono_ns(), with_it) +
+                  client_slack_ns(&multi->self->client, parts_len(&multi->parts, index));
     return own < multi->deadline_ns ? own : multi->deadline_ns;
 }
 

@@ -238,6 +238,7 @@ step_bytes_park(struct step *step, struct err *err)
     struct store_copy copy = { .from = step->key,
                                .from_if_match = step->kv.view.have.etag,
                                .to = step->park_key,
+                               .from_size = step->kv.view.have.size,
                                .placement = object_placement(&step->kv.volume, &room, &placement) };
     struct store_put_result result = { .outcome = STORE_NOT_DONE };
     struct err why = ERR_INIT;
