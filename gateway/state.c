@@ -55,6 +55,25 @@ cost_json(const struct volume_status *status)
                      cost.priced ? json_real(cost.usd_per_gb_month) : json_null());
 }
 
+/* What the store lacks and somebody should know, a sentence each; what asks for nothing ("note: ") is for doctor only. */
+static json_t *
+limits_json(const struct store_caps *caps)
+{
+    struct err err = ERR_INIT;
+    scope_buf words;
+    json_t *out = json_array();
+    buf_init(&words, 16384);
+    if (!out || store_caps_explain(caps, &words, &err) < 0)
+        return out;
+    for (const char *line = buf_cstr(&words); *line;) {
+        size_t len = strcspn(line, "\n");
+        if (strncmp(line, "note: ", 6) != 0)
+            (void)json_array_append_new(out, json_stringn(line, len));
+        line += len + (line[len] == '\n');
+    }
+    return out;
+}
+
 static json_t *
 store_json(const struct volume_status *status)
 {
@@ -62,15 +81,16 @@ store_json(const struct volume_status *status)
     char since[TIME_RFC3339_SIZE] = "";
     if (!status->store_ok)
         time_rfc3339(status->store_error_since_ns, since, sizeof(since));
-    return json_pack("{s:s, s:s, s:b, s:s?, s:s?, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
-                     "url", status->store_url, "provider", status->provider, "ok",
-                     (int)status->store_ok, "error", status->store_ok ? NULL : status->store_error,
-                     "error_code", status->store_ok ? NULL : err_slug(status->store_error_code),
-                     "away_since", status->store_ok ? NULL : since, "degraded",
-                     (int)status->degraded, "requests", (json_int_t)c->requests, "retries",
-                     (json_int_t)c->retries, "errors", (json_int_t)c->errors, "bytes_up",
-                     (json_int_t)c->bytes_up, "bytes_down", (json_int_t)c->bytes_down, "counters",
-                     counters_json(c), "cost", cost_json(status));
+    return json_pack(
+        "{s:s, s:s, s:b, s:s?, s:s?, s:s?, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url",
+        status->store_url, "provider", status->provider, "ok", (int)status->store_ok, "error",
+        status->store_ok ? NULL : status->store_error, "error_code",
+        status->store_ok ? NULL : err_slug(status->store_error_code), "away_since",
+        status->store_ok ? NULL : since, "degraded", (int)status->degraded, "limits",
+        limits_json(&status->caps), "requests", (json_int_t)c->requests, "retries",
+        (json_int_t)c->retries, "errors", (json_int_t)c->errors, "bytes_up",
+        (json_int_t)c->bytes_up, "bytes_down", (json_int_t)c->bytes_down, "counters",
+        counters_json(c), "cost", cost_json(status));
 }
 
 static json_t *

@@ -100,16 +100,17 @@ static const struct cap_row rows[] = {
       .parts = true },
     { .at = CAP(complete_if_absent),
       .good = STORE_YES,
-      .missing =
-          "uploads in parts ignore conditions for new files: Holdfast sends files whole up to the "
-          "store's limit (about 5 GiB), and looks before and after larger ones",
+      .missing = "note: uploads in parts ignore conditions for new files: Holdfast sends files "
+                 "whole up to the "
+                 "store's limit (about 5 GiB), and looks before and after larger ones",
       "conditions of uploads in parts for new files were not proven",
       .parts = true },
     { .at = CAP(complete_if_match),
       .good = STORE_YES,
-      .missing = "uploads in parts ignore conditions for changed files: Holdfast sends files whole "
-                 "up to the "
-                 "store's limit (about 5 GiB), and looks before and after larger ones",
+      .missing =
+          "note: uploads in parts ignore conditions for changed files: Holdfast sends files whole "
+          "up to the "
+          "store's limit (about 5 GiB), and looks before and after larger ones",
       "conditions of uploads in parts for changed files were not proven",
       .parts = true },
     { .at = CAP(copy_parts),

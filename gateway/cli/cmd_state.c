@@ -58,6 +58,15 @@ ago(const char *when, char *out, size_t size)
 }
 
 static void
+limit_lines(const json_t *store)
+{
+    size_t i;
+    json_t *limit;
+    json_array_foreach (json_object_get(store, "limits"), i, limit)
+        print_line("limit      %s", json_string_value(limit));
+}
+
+static void
 store_lines(const json_t *store)
 {
     char since[40];
@@ -76,6 +85,7 @@ store_lines(const json_t *store)
     if (get_bool(store, "degraded"))
         print_line("           degraded: no conditional writes, so another program's change can be "
                    "overwritten");
+    limit_lines(store);
 }
 
 static void

@@ -51,6 +51,8 @@ doctor_names() { # STORE TEXT...
         jq -e --arg text "$text" '[.checks[] | select(.check == "store") | .detail | contains($text)] | any' \
             "$WORK/doctor.json" >/dev/null || fail "doctor --json on $store does not say '$text'"
     done
+    check_eq "limits in the status of $store" "$(grep -c '^warn  *store' "$WORK/doctor")" \
+        "$("$HOLDFAST" status | grep -c '^limit ')"
     ! grep -q '^fail  *store' "$WORK/doctor" || fail "doctor takes the store '$store' for broken: $(cat "$WORK/doctor")"
 }
 
