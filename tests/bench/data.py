@@ -1,5 +1,6 @@
 """`scripts/bench data`: Holdfast through a real mount against clients that do nothing but move bytes."""
 import argparse
+import fcntl
 import os
 import shutil
 import subprocess
@@ -169,6 +170,11 @@ def main(arguments):
         os.makedirs(base, exist_ok=True)
     work = os.path.abspath(options.keep) if options.keep else tempfile.mkdtemp(prefix="hf-bench.", dir=base)
     os.chmod(work, 0o755) # the gateway gives root up
+    lock = os.open(os.path.join(work, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise SystemExit(f"bench: another run uses '{work}'") from None
     try:
         report = run(options, programs, work)
     finally:
