@@ -439,6 +439,88 @@ lists_pages_of_uploads(void **state)
     assert_int_equal(err.code, ERR_STORE_BAD_ANSWER);
 }
 
+/* ---- another writer, at a given moment ---- */
+
+struct replacing {
+    const char *key, *text;
+    struct store *store;
+    pthread_t thread;
+};
+
+/* While the answer to a request of the call under test is still on its way (`spaces`). */
+static void *
+replace(void *arg)
+{
+    const struct replacing *replacing = arg;
+    struct err own = ERR_INIT;
+    struct store_put_result result;
+    clock_sleep_ns(300 * NS_PER_MS);
+    int rc = store_put_small(replacing->store, replacing->key, replacing->text,
+                             strlen(replacing->text), any, &result, &own);
+    return rc == 0 ? NULL : arg;
+}
+
+static void
+start_replacing(struct replacing *replacing, const char *op)
+{
+    replacing->store = open_store("test", server_port, false);
+    fault("spaces", op, 1, 1000);
+    assert_int_equal(pthread_create(&replacing->thread, NULL, replace, replacing), 0);
+}
+
+static void
+end_replacing(struct replacing *replacing)
+{
+    void *failed = NULL;
+    pthread_join(replacing->thread, &failed);
+    store_free(replacing->store);
+    assert_null(failed);
+}
+
+/* Somebody writes the key while the parts are on their way: judged by the store, or seen right before the completion. */
+static void
+written_before_the_completion(void **state)
+{
+    (void)state;
+    for (int judged = 0; judged < 2; judged++) {
+        struct replacing replacing = { .key = "k", .text = "theirs" };
+        (void)end(NULL);
+        (void)begin_parts(NULL);
+        store->caps.complete_if_absent = judged ? STORE_YES : STORE_NO;
+        fill(SIZE, 'A');
+        start_replacing(&replacing, "CREATE");
+        int result = put_parts("k", SIZE, absent, "01W", 2 * ENOUGH);
+        end_replacing(&replacing);
+        assert_int_equal(result, -1);
+        assert_int_equal(err.code, ERR_CONFLICT);
+        assert_int_equal(res.outcome, STORE_REFUSED);
+        assert_raw("k", "theirs");
+        assert_int_equal(seen("COMPLETE"), judged);
+        assert_int_equal(uploads_left(), 0);
+    }
+}
+
+/* Somebody writes the key right after the completion. Where it judged, ours was there, and theirs came on top of it; where
+ * it did not, nobody can tell which was first. */
+static void
+written_after_the_completion(void **state)
+{
+    (void)state;
+    for (int judged = 0; judged < 2; judged++) {
+        struct replacing replacing = { .key = "k", .text = "theirs" };
+        (void)end(NULL);
+        (void)begin_parts(NULL);
+        store->caps.complete_if_absent = judged ? STORE_YES : STORE_NO;
+        fill(SIZE, 'A');
+        start_replacing(&replacing, "COMPLETE");
+        int result = put_parts("k", SIZE, absent, "01W", 2 * ENOUGH);
+        end_replacing(&replacing);
+        assert_int_equal(result, judged ? 0 : -1);
+        assert_int_equal(res.outcome, judged ? STORE_DONE : STORE_UNKNOWN);
+        assert_raw("k", "theirs");
+    }
+}
+
 /* ---- load ---- */
 
 struct worker {
@@ -574,38 +656,15 @@ copy_too_large_for_one(void **state)
     assert_raw("to", bytes);
 }
 
-struct replacing {
-    const char *text;
-    struct store *store;
-};
-
-/* Replaces the source while the copy's upload is being begun. */
-static void *
-replace(void *arg)
-{
-    const struct replacing *replacing = arg;
-    struct err own = ERR_INIT;
-    struct store_put_result result;
-    clock_sleep_ns(300 * NS_PER_MS);
-    int rc = store_put_small(replacing->store, "from", replacing->text, strlen(replacing->text),
-                             any, &result, &own);
-    return rc == 0 ? NULL : arg;
-}
-
 static void
 copy_while_replaced(const char *text)
 {
     char etag[LIMIT_ETAG];
-    pthread_t thread;
-    void *failed = NULL;
+    struct replacing replacing = { .key = "from", .text = text };
     put_source('A', etag);
-    struct replacing replacing = { text, open_store("test", server_port, false) };
-    fault("spaces", "CREATE", 1, 1000);
-    assert_int_equal(pthread_create(&thread, NULL, replace, &replacing), 0);
+    start_replacing(&replacing, "CREATE");
     int result = copy_parts("from", etag, "to", 2 * ENOUGH);
-    pthread_join(thread, &failed);
-    store_free(replacing.store);
-    assert_null(failed);
+    end_replacing(&replacing);
     assert_int_equal(result, -1);
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_int_equal(res.outcome, STORE_REFUSED);
@@ -736,6 +795,8 @@ main(void)
         TEST(upload_comes_back),
         TEST(abort_fails),
         TEST(lists_pages_of_uploads),
+        TEST(written_before_the_completion),
+        TEST(written_after_the_completion),
         TEST(slow_down_storm),
         TEST(copies_once),
         TEST(copy_fails),
