@@ -132,6 +132,7 @@ note_failure(struct inode *inode, const struct flight *flight, const struct err 
     inode->failed_ns = clock_mono_ns();
     inode->failed_off = flight->off;
     inode->failed_end = flight->end;
+    inode->failed_local = flight->local;
     inode->fetch_err = *err;
 }
 
@@ -193,7 +194,8 @@ is_there(struct volume_service *service, struct inode *inode, struct bring *brin
         return !cache_map_missing(inode->file, bring->off, bring->len, &off, &len);
     struct cache_reading *lent = bring->need->lent;
     bool there = cache_read_begin(inode->file, bring->off, bring->len, lent);
-    if (!bring->told && (!there || lent->listed)) {
+    /* A file that has become complete is followed too, as long as somebody reads what was fetched ahead. */
+    if (!bring->told && (!there || lent->listed || inode->ahead_end > 0)) {
         bring->told = true;
         readahead_saw(&inode->ahead, bring->off, bring->len, !there, service->fetcher->ahead_max);
         flight_ahead_locked(service, inode);
@@ -210,8 +212,11 @@ bring_more(struct volume_service *service, struct inode *inode, struct bring *br
     struct flight mine = { .may_drop = bring->need != NULL };
     if (!cache_map_missing(inode->file, bring->off, bring->len, &off, &len))
         return 0;
-    if (failed_just_now(inode, off, err))
+    if (failed_just_now(inode, off, err)) {
+        if (bring->need != NULL)
+            bring->need->local = inode->failed_local;
         return -1;
+    }
     if (clock_mono_ns() >= bring->deadline_ns)
         return err_set(err, ERR_STORE_TIMEOUT, "the bytes did not arrive in time");
     struct flight *other = flight_at_locked(inode, off);

@@ -206,6 +206,8 @@ flight_run_locked(struct volume_service *service, struct flight *flight, int64_t
     uint64_t size = 0;
     int rc = find_source(service, flight, &size, err);
     bool same = inode->file == flight->file;
+    if (rc == 0 && atomic_load(&flight->cancel))
+        rc = err_set(err, ERR_CANCELED, "nobody wants these bytes any more");
     if (rc == 0 && !flight->stale) {
         pthread_mutex_unlock(&inode->lock);
         rc = get_range(service, flight, size, deadline_ns, err);
@@ -337,7 +339,7 @@ find_ahead_locked(struct inode *inode, uint64_t *from, uint64_t *to)
             continue;
         uint64_t span = readahead_span(&inode->ahead, i);
         /* The window moves on with each read: what is still far off waits until it is worth a request. */
-        if (*to - *from < span && *to >= end && *from - off > span)
+        if (*to - *from<span && * to >= end && * from - off> span)
             continue;
         if (*to - *from > span)
             *to = *from + span;

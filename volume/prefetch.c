@@ -25,6 +25,7 @@ struct folder {
     int64_t latest; /* the file that was opened last */
     uint64_t tick;
     unsigned opened;
+    unsigned looked; /* objects that were asked for since the last open */
     bool loading, loaded;
     struct trail trail;
 };
@@ -402,6 +403,7 @@ prefetch_opened(struct volume_service *service, const struct inode *inode,
     struct inode *mine = take_held_locked(pre, inode);
     struct folder *folder = folder_locked(pre, row->parent);
     folder->opened++;
+    folder->looked = 0;
     folder->latest = row->id;
     unsigned jobs = 0;
     bool load = false;
@@ -416,10 +418,20 @@ prefetch_opened(struct volume_service *service, const struct inode *inode,
     start_workers(pre, jobs);
 }
 
+#define LOOKS_WITHOUT_OPEN 3u /* so many, and it is a reader of attributes, not of files */
+
 bool
 prefetch_follows(struct volume_service *service, int64_t dir)
 {
     struct prefetcher *pre = service->fetcher->prefetch;
+    scope_unlock pthread_mutex_t *held = scope_lock(&pre->lock);
+    struct folder *folder = find_locked(pre, dir);
+    return folder != NULL && folder->looked++ < LOOKS_WITHOUT_OPEN;
+}
+
+static bool
+is_followed(struct prefetcher *pre, int64_t dir)
+{
     scope_unlock pthread_mutex_t *held = scope_lock(&pre->lock);
     const struct folder *folder = find_locked(pre, dir);
     return folder != NULL && folder->loaded && folder->trail.window > 0;
@@ -428,11 +440,11 @@ prefetch_follows(struct volume_service *service, int64_t dir)
 bool
 prefetch_complete(struct volume_service *service, const struct volume_ctx *ctx, int64_t node)
 {
+    struct prefetcher *pre = service->fetcher->prefetch;
     struct small_rows rows;
     struct err ignored = ERR_INIT;
     return small_look(service, node, &rows, &ignored) == 0 && rows.fits &&
-           prefetch_follows(service, rows.node.parent) &&
-           fetch_node(service->fetcher->prefetch, node, service_deadline(ctx), true);
+           is_followed(pre, rows.node.parent) && fetch_node(pre, node, service_deadline(ctx), true);
 }
 
 /* ---- life ---- */

@@ -43,6 +43,7 @@ struct inode {
     int64_t ahead_after_ns;          /* mono: nothing is fetched ahead before */
     int64_t failed_ns;               /* mono: when a fetch last failed, 0: it did not */
     uint64_t failed_off, failed_end; /* of what range */
+    bool failed_local;               /* it was the cache's disk */
     struct err fetch_err;            /* with what */
     bool stuck;      /* its last freeze failed: it holds a reference to itself until one works */
     bool dirty_size; /* written since the last row update */
@@ -259,7 +260,7 @@ void content_unused(struct volume_service *service, struct inode *inode);
 /* prefetch.c: where the files of this node's folder are being read through, what is not known of it yet comes with its bytes. True:
  * it did, or was coming. */
 bool prefetch_complete(struct volume_service *service, const struct volume_ctx *ctx, int64_t node);
-/* Whether somebody reads the files of this folder one after the other. */
+/* An object of this folder is asked for: whether somebody reads its files, rather than their attributes. */
 bool prefetch_follows(struct volume_service *service, int64_t dir);
 /* A program opened this file to read it. */
 void prefetch_opened(struct volume_service *service, const struct inode *inode,

@@ -246,6 +246,7 @@ small_bring_locked(struct volume_service *service, struct inode *inode,
     inode->failed_ns = clock_mono_ns();
     inode->failed_off = 0;
     inode->failed_end = UINT64_MAX;
+    inode->failed_local = false;
     inode->fetch_err = *err = local;
     return -1;
 }
