@@ -47,6 +47,7 @@ print("first entry after %.2f s, all %d after %.2f s" % (first, len(names), time
 print(len(names), sum(n.endswith(".txt") for n in names))' "$M/many"
 note "$(head -n 1 "$WORK/out")"
 check_eq 'names, and files among them' "$((COUNT + 2)) $COUNT" "$(tail -n 1 "$WORK/out")"
+# B134
 note "memory: $(grep VmHWM "/proc/$GATEWAY_PID/status")"
 [ "$(awk '/VmHWM/ { print $2 }' "/proc/$GATEWAY_PID/status")" -lt $((200 << 10)) ] || fail 'more than 200 MiB of memory'
 BEFORE=$(heads)
