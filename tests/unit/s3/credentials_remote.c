@@ -66,9 +66,9 @@ container_tries_again_whole(void **state)
     assert_string_equal(out.session_token, "tok");
     assert_true(out.expires_wall_ns > clock_wall_ns());
     assert_int_equal(server.seen, 2);
-    for (int i = 0; i < 2; i++) {
-        assert_non_null(strstr(server.request[i], "GET /v2/credentials?id=1 HTTP/1.1\r\n"));
-        assert_non_null(strstr(server.request[i], "authorization: Basic abc123\r\n"));
+    for (size_t i = 0; i < 2; i++) {
+        assert_non_null(strstr(tiny_request(&server, i), "GET /v2/credentials?id=1 HTTP/1.1\r\n"));
+        assert_non_null(strstr(tiny_request(&server, i), "authorization: Basic abc123\r\n"));
     }
     tiny_stop(&server);
     http_free(http);
@@ -98,8 +98,8 @@ container_token_file_rotates(void **state)
     assert_int_equal(credentials_container_fetch(http, &out, &err), 0);
     assert_int_equal(pwrite(fd, "again\n", 6, 0), 6);
     assert_int_equal(credentials_container_fetch(http, &out, &err), 0);
-    assert_non_null(strstr(server.request[0], "authorization: first\r\n"));
-    assert_non_null(strstr(server.request[1], "authorization: again\r\n"));
+    assert_non_null(strstr(tiny_request(&server, 0), "authorization: first\r\n"));
+    assert_non_null(strstr(tiny_request(&server, 1), "authorization: again\r\n"));
     /* A line of its own in the token would be a header of its own. */
     assert_int_equal(pwrite(fd, "a\nb: c", 6, 0), 6);
     assert_int_equal(credentials_container_fetch(http, &out, &err), -1);
@@ -163,18 +163,19 @@ instance_in_three_steps(void **state)
     assert_true(credentials_instance_wanted());
     assert_int_equal(credentials_instance_fetch(http, &out, &err), 0);
     assert_string_equal(out.access_key, "ASIAI");
-    for (int i = 0; i < 2; i++) {
-        assert_non_null(strstr(server.request[i], "PUT /latest/api/token HTTP/1.1\r\n"));
+    for (size_t i = 0; i < 2; i++) {
+        assert_non_null(strstr(tiny_request(&server, i), "PUT /latest/api/token HTTP/1.1\r\n"));
         assert_non_null(
-            strstr(server.request[i], "x-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"));
-        assert_non_null(strcasestr(server.request[i], "content-length: 0\r\n"));
+            strstr(tiny_request(&server, i), "x-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"));
+        assert_non_null(strcasestr(tiny_request(&server, i), "content-length: 0\r\n"));
     }
     assert_non_null(
-        strstr(server.request[2], "GET /latest/meta-data/iam/security-credentials/ HTTP"));
-    assert_non_null(
-        strstr(server.request[3], "GET /latest/meta-data/iam/security-credentials/my-role HTTP"));
-    for (int i = 2; i < 4; i++)
-        assert_non_null(strstr(server.request[i], "x-aws-ec2-metadata-token: session-token==\r\n"));
+        strstr(tiny_request(&server, 2), "GET /latest/meta-data/iam/security-credentials/ HTTP"));
+    assert_non_null(strstr(tiny_request(&server, 3),
+                           "GET /latest/meta-data/iam/security-credentials/my-role HTTP"));
+    for (size_t i = 2; i < 4; i++)
+        assert_non_null(
+            strstr(tiny_request(&server, i), "x-aws-ec2-metadata-token: session-token==\r\n"));
     tiny_stop(&server);
     http_free(http);
     clear();

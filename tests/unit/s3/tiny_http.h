@@ -64,11 +64,11 @@ tiny_main(void *arg)
         if (i < tiny->count) {
             const struct tiny_answer *answer = &tiny->answer[i];
             tiny_read(conn, tiny->request[i], sizeof(tiny->request[i]));
+            atomic_store(&tiny->seen, i + 1);
             (void)dprintf(conn,
                           "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s",
                           answer->status, strlen(answer->body),
                           answer->headers ? answer->headers : "", answer->body);
-            atomic_store(&tiny->seen, i + 1);
         }
         (void)shutdown(conn, SHUT_WR);
         (void)close(conn);
@@ -90,6 +90,13 @@ tiny_start(struct tiny *tiny, const struct tiny_answer *answer, size_t count)
         pthread_create(&tiny->thread, NULL, tiny_main, tiny) != 0)
         abort();
     tiny->port = ntohs(address.sin_port);
+}
+
+/* What the i-th request was; "" when it never came. */
+static inline const char *
+tiny_request(struct tiny *tiny, size_t i)
+{
+    return i < atomic_load(&tiny->seen) ? tiny->request[i] : "";
 }
 
 static inline void
