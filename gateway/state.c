@@ -94,6 +94,17 @@ store_json(const struct volume_status *status)
 }
 
 static json_t *
+reading_json(const struct volume_reading *r)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "requests", (json_int_t)r->requests,
+        "bytes", (json_int_t)r->bytes, "joined", (json_int_t)r->joined, "past_cache",
+        (json_int_t)r->past_cache, "ahead_bytes", (json_int_t)r->ahead_bytes, "ahead_unread",
+        (json_int_t)r->ahead_unread, "prefetched", (json_int_t)r->prefetched, "prefetch_used",
+        (json_int_t)r->prefetch_used, "prefetch_unread", (json_int_t)r->prefetch_unread);
+}
+
+static json_t *
 cache_json(const struct cache_usage *usage)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "files", (json_int_t)usage->files,
@@ -176,8 +187,8 @@ gateway_state_status(struct exchange *x, struct err *err)
         return -1;
     if (x->gateway->mounts && mount_each(x->gateway->mounts, count_mount, counts, err) < 0)
         return -1;
-    json_t *out =
-        json_pack("{s:o, s:o}", "store", store_json(&status), "cache", cache_json(&status.cache));
+    json_t *out = json_pack("{s:o, s:o, s:o}", "store", store_json(&status), "cache",
+                            cache_json(&status.cache), "reading", reading_json(&status.reading));
     if (out && (add_numbers(&status, out) || add_places(x, oldest, counts, out))) {
         json_decref(out);
         out = NULL;

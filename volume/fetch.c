@@ -416,3 +416,18 @@ fetcher_release(struct volume_service *service)
     pthread_mutex_destroy(&service->fetcher->lock);
     free(steal(&service->fetcher));
 }
+
+void
+fetcher_tell(struct volume_service *service, struct volume_reading *out)
+{
+    struct fetcher *fetcher = service->fetcher;
+    *out = (struct volume_reading){ .requests = atomic_load(&fetcher->requests),
+                                    .bytes = atomic_load(&fetcher->bytes),
+                                    .joined = atomic_load(&fetcher->joined),
+                                    .past_cache = atomic_load(&fetcher->direct),
+                                    .ahead_bytes = atomic_load(&fetcher->ahead_bytes),
+                                    .ahead_unread = atomic_load(&fetcher->ahead_wasted),
+                                    .prefetched = atomic_load(&fetcher->prefetched),
+                                    .prefetch_used = atomic_load(&fetcher->prefetch_used),
+                                    .prefetch_unread = atomic_load(&fetcher->prefetch_wasted) };
+}

@@ -607,6 +607,7 @@ volume_status(struct volume_service *service, struct volume_status *out, struct 
     out->degraded = out->caps.put_if_absent != STORE_YES || out->caps.put_if_match != STORE_YES;
     store_counters(service->store, &out->counters);
     cache_usage(service->cache, &out->cache);
+    fetcher_tell(service, &out->reading);
     out->disk_low = out->cache.free_bytes < out->cache.floor_bytes || out->cache.reserve_freed;
     out->read_only = atomic_load(&service->read_only);
     text_set(out->recovered, service->recovered);

@@ -269,6 +269,7 @@ void prefetch_opened(struct volume_service *service, const struct inode *inode,
 int fetcher_open(struct volume_service *service, unsigned slots, struct err *err) MUST_CHECK;
 void fetcher_close(struct volume_service *service);
 void fetcher_release(struct volume_service *service);
+void fetcher_tell(struct volume_service *service, struct volume_reading *out);
 /* A content file that was just made, and its row, become the inode's. */
 void content_adopt_locked(struct inode *inode, const struct index_content *content,
                           struct cache_file *take_file);

@@ -301,6 +301,14 @@ struct volume_unreachable {
     char key[LIMIT_KEY + 1]; /* one of them, "" for none */
     char why[64];
 };
+/* How bytes came from the bucket since the start. */
+struct volume_reading {
+    uint64_t requests, bytes; /* GETs of files, and what they brought */
+    uint64_t joined;          /* reads that waited for what somebody else had asked for already */
+    uint64_t past_cache;      /* reads past a cache that is full or broken */
+    uint64_t ahead_bytes, ahead_unread;
+    uint64_t prefetched, prefetch_used, prefetch_unread; /* small files, before they were opened */
+};
 struct volume_status {
     bool store_ok;
     char store_url[512];
@@ -312,6 +320,7 @@ struct volume_status {
     bool degraded; /* no conditional writes (INV-3) */
     struct store_counters counters;
     struct cache_usage cache;
+    struct volume_reading reading;
     uint64_t unsynced_files, unsynced_bytes, pending_keys, conflicts;
     uint64_t uploads_open;    /* in parts, begun and not ended yet */
     uint64_t uploads_foreign; /* the same of others, over a day old, below the volumes: left alone */
