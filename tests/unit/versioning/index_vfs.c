@@ -345,6 +345,37 @@ count_uploads(struct index_tx *tx, void *arg, struct err *err)
     return index_upload_each(tx, NULL, arg, err);
 }
 
+/* One of format 1 from before it was settled has no way to here, and stays as it is for the version that made it (S36). */
+static void
+test_early_format_is_refused_untouched(void **state)
+{
+    (void)state;
+    char *before = NULL, *after = NULL;
+    size_t len = 0, len_after = 0;
+    struct err err = ERR_INIT;
+    struct index_options options = { .create = true };
+    build_index(&before, &len);
+    free(before);
+    ix = open_or_fail(scratch);
+    sqlite3 *db = open_beside();
+    assert_int_equal(sqlite3_exec(db,
+                                  "DROP TABLE uploads; ALTER TABLE volumes DROP COLUMN encryption;"
+                                  "PRAGMA user_version = 1",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    index_close(ix);
+    read_db(&before, &len);
+    assert_null(index_open(scratch, &options, &err));
+    assert_int_equal(err.code, ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "development version"));
+    read_db(&after, &len_after);
+    assert_int_equal(len, len_after);
+    assert_memory_equal(before, after, len);
+    free(before);
+    free(after);
+}
+
 /* An index of format 1, without its later tables, is brought to the format of now, and is kept as it was. */
 static void
 test_older_format_is_brought_up(void **state)
@@ -652,6 +683,7 @@ main(void)
         T(test_row_checksum),
         T(test_newer_format_is_refused_untouched),
         T(test_older_format_is_brought_up),
+        T(test_early_format_is_refused_untouched),
         T(test_newer_format_in_the_wal),
         T(test_other_files_are_refused),
         T(test_full_disk_frees_the_reserve),
