@@ -18,6 +18,7 @@ struct list_job {
     struct volume_service *service;
     int64_t dir;
     unsigned refs;
+    int64_t began_ns; /* mono: when somebody first wanted it */
     uint64_t progress;
     bool background; /* queued behind others: who waits for it runs it itself */
     bool running, done;
@@ -57,6 +58,7 @@ add_job_locked(struct volume_service *service, int64_t dir)
         return NULL;
     job->service = service;
     job->dir = dir;
+    job->began_ns = clock_mono_ns();
     job->err = (struct err)ERR_INIT;
     job->next = service->lister->jobs;
     service->lister->jobs = job;
@@ -253,7 +255,10 @@ lister_await(struct volume_service *service, int64_t dir, int64_t patience_ns)
     struct list_job *job = join_job(service, dir);
     if (job == NULL)
         return;
-    (void)wait_job(lister, job, UINT64_MAX, patience_ns, false);
+    /* A long listing is waited for once, not by everybody who comes while it runs. */
+    int64_t left = job->began_ns + patience_ns - clock_mono_ns();
+    if (left > 0)
+        (void)wait_job(lister, job, UINT64_MAX, left, false);
     leave_job(lister, job);
 }
 
