@@ -171,7 +171,7 @@ destroy(struct index *index, bool clean)
     index_conn_close(&index->writer);
     index_vfs_unregister(index);
     (void)pthread_mutex_destroy(&index->queue.mutex);
-    (void)pthread_cond_destroy(&index->queue.wake);
+    (void)pthread_cond_destroy(&index->queue.idle);
     (void)pthread_mutex_destroy(&index->checkpoint.mutex);
     (void)pthread_cond_destroy(&index->checkpoint.wake);
     (void)pthread_rwlock_destroy(&index->life);
@@ -191,7 +191,7 @@ new_index(const char *dir, const struct index_options *options, struct err *err)
     if (options != NULL)
         index->options = *options;
     (void)pthread_mutex_init(&index->queue.mutex, NULL);
-    (void)pthread_cond_init(&index->queue.wake, NULL);
+    (void)pthread_cond_init(&index->queue.idle, NULL);
     (void)pthread_mutex_init(&index->checkpoint.mutex, NULL);
     (void)pthread_cond_init(&index->checkpoint.wake, NULL);
     (void)pthread_rwlock_init(&index->life, NULL);
@@ -217,7 +217,7 @@ index_open(const char *dir, const struct index_options *options, struct err *err
     struct index *index = new_index(dir, options, err);
     if (index == NULL)
         return NULL;
-    if (open_database(index, dir_fd, err) != 0 || index_writer_start(index, err) != 0)
+    if (open_database(index, dir_fd, err) != 0)
         goto fail;
     if (index_checkpoint_start(index, err) == 0)
         return index;

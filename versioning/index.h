@@ -9,7 +9,7 @@
 #include "versioning/sync.h"
 
 /*
- * The metadata index: one SQLite database (WAL) in the state directory. One writer thread runs every change, each inside
+ * The metadata index: one SQLite database (WAL) in the state directory. Changes run one at a time, each inside
  * its own SAVEPOINT of a shared transaction; index_write() comes back when that transaction is committed and, where FULL
  * durability was asked for, the WAL is on the disk up to there (INV-2). Readers may see such a change a moment earlier. Readers use one connection per thread in short read
  * transactions. No network and no file data I/O inside either. Auto-checkpoint is off; a thread of ours checkpoints.
@@ -38,10 +38,12 @@ void index_close(struct index *index); /* checkpoints, then closes; waits for ru
 
 enum index_durability { INDEX_NORMAL, INDEX_FULL };
 typedef int index_fn(struct index_tx *tx, void *arg, struct err *err);
-/* Blocks until committed. When fn answers -1 its savepoint is rolled back and its error comes back. fn runs on the writer
- * thread and may run only once. Never call it from inside fn. */
+/* Blocks until committed. When fn answers -1 its savepoint is rolled back and its error comes back. fn runs on some
+ * thread that waits in index_write(), and only once. Never call it from inside fn. */
 int index_write(struct index *index, enum index_durability durability, index_fn *fn, void *arg,
                 struct err *err) MUST_CHECK;
+/* Comes back when every change that ran before is committed; changes nothing. */
+int index_pass(struct index *index, struct err *err) MUST_CHECK;
 /* From inside fn: only now it turned out that this change is to be kept as INDEX_FULL. */
 void index_tx_durable(struct index_tx *tx);
 /* Runs fn on the calling thread inside a read transaction. Writing from it is ERR_INTERNAL. */

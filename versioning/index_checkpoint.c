@@ -13,7 +13,7 @@
 #define TRUNCATE_PAGES ((64u << 20) / INDEX_PAGE_SIZE)
 #define RETRY_NS (1 * NS_PER_S)
 
-/* After each commit, on the writer thread, which holds no lock of ours. */
+/* After each commit, on the thread that made it. */
 static int
 on_commit(void *arg, sqlite3 *db, const char *name, int pages)
 {

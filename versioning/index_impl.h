@@ -208,6 +208,7 @@ struct index_op {
     enum index_durability durability;
     struct err *err;
     int rc;
+    bool leads;      /* it is this caller's turn to run the queue */
     bool done;       /* fn ran, or was refused */
     uint64_t commit; /* the number of the commit that it is part of */
     sem_t ready;
@@ -216,9 +217,9 @@ struct index_op {
 
 struct index_queue {
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
+    pthread_cond_t idle; /* nobody runs changes any more */
     struct index_op *first, **last;
-    bool sleeping; /* the writer waits in `wake` */
+    bool led; /* somebody runs changes, or was given the turn */
     bool stop;
 };
 
@@ -249,8 +250,8 @@ struct index {
     struct index_conn writer, checkpointer;
     struct index_conn *readers;     /* registry (index_read.c) */
     struct index_counters counters; /* writer only; as they will be after the present transaction */
-    bool writer_started, checkpoint_started;
-    pthread_t writer_thread, checkpoint_thread;
+    bool checkpoint_started;
+    pthread_t checkpoint_thread;
     struct index_queue queue;
     struct index_durable durable;
     struct index_checkpoint checkpoint;
@@ -319,7 +320,6 @@ int index_durable_wait(struct index *index, uint64_t commit, struct err *err) MU
 
 /* index_write.c, index_read.c, index_checkpoint.c */
 int index_check_broken(const struct index *index, struct err *err) MUST_CHECK;
-int index_writer_start(struct index *index, struct err *err) MUST_CHECK;
 void index_writer_stop(struct index *index);
 void index_readers_close(struct index *index);
 int index_checkpoint_start(struct index *index, struct err *err) MUST_CHECK;

@@ -1,14 +1,14 @@
 #include <errno.h>
-#include <signal.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "versioning/index_impl.h"
 
 /*
- * The writer thread: takes what is queued, runs it in one transaction, one savepoint per change, and wakes the callers
- * after the commit; nobody waits for more members to come. Durable members then wait for the disk (index_durable.c) on their
- * own threads.
+ * Changes run one after the other, on the thread of one of those who wait: it takes what is queued, runs it in one transaction,
+ * one savepoint per change, and wakes the others after the commit. While it does, the next batch gathers, and its first member
+ * gets the turn; nobody waits for more members to come. Alone, a change costs no switch of threads. Durable members then
+ * wait for the disk (index_durable.c).
  */
 #define BATCH_MAX 256
 
@@ -45,6 +45,24 @@ rollback(struct index *index)
         (void)index_conn_run(&index->writer, STATEMENT_ROLLBACK);
 }
 
+/* Changes nothing: who has come through is behind all that ran before. */
+static int
+pass_fn(struct index_tx *tx, void *arg, struct err *err)
+{
+    (void)tx;
+    (void)arg;
+    (void)err;
+    return 0;
+}
+
+static bool
+only_passes(const struct index_op *op)
+{
+    while (op != NULL && op->fn == pass_fn)
+        op = op->next;
+    return op == NULL;
+}
+
 /* Runs one change. -1: the transaction as a whole is lost, for the reason in err. */
 static int
 run_op(struct index *index, struct index_op *op, struct err *err)
@@ -55,6 +73,10 @@ run_op(struct index *index, struct index_op *op, struct err *err)
                            .writing = true,
                            .sequence = index->counters.sequence + 1,
                            .op = op };
+    if (op->fn == pass_fn) {
+        op->done = true;
+        return 0;
+    }
     int rc = index_conn_run(conn, STATEMENT_SAVEPOINT);
     if (rc != SQLITE_OK)
         return index_fail(conn, rc, "change the index", err);
@@ -107,6 +129,10 @@ run_transaction(struct index *index, struct index_op *first)
     struct index_op *op = first, *last = NULL;
     uint64_t before = index->counters.sequence;
     uint64_t number = atomic_load(&index->durable.committed) + 1;
+    if (only_passes(first)) {
+        wake_all(first);
+        return NULL;
+    }
     int rc = begin(index, &err);
     if (rc != 0) { /* nothing ran: all of them fail, and nothing is tried over and over */
         for (; op != NULL; op = op->next)
@@ -138,67 +164,109 @@ run_transaction(struct index *index, struct index_op *first)
     return op;
 }
 
-/* Waits for work; NULL when the index is being closed and nothing is left. */
 static struct index_op *
-take_batch(struct index_queue *queue)
+take_batch_locked(struct index_queue *queue)
 {
-    pthread_mutex_lock(&queue->mutex);
-    while (queue->first == NULL && !queue->stop) {
-        queue->sleeping = true;
-        pthread_cond_wait(&queue->wake, &queue->mutex);
-        queue->sleeping = false;
-    }
     struct index_op *first = queue->first, *op = first;
-    for (unsigned i = 1; op != NULL && op->next != NULL && i < BATCH_MAX; i++)
+    for (unsigned i = 1; op->next != NULL && i < BATCH_MAX; i++)
         op = op->next;
-    queue->first = op != NULL ? op->next : NULL;
+    queue->first = op->next;
     if (queue->first == NULL)
         queue->last = &queue->first;
-    if (op != NULL)
-        op->next = NULL;
-    pthread_mutex_unlock(&queue->mutex);
+    op->next = NULL;
     return first;
 }
 
-static void *
-writer_main(void *arg)
+/* The changes that run now are this thread's: index_write() from inside one would wait for itself. */
+static _Thread_local const struct index *leading;
+
+/* Runs a batch for everybody in it, then hands the turn to the first who waits. The caller's own change may be in a later
+ * batch. */
+static void
+lead_locked(struct index *index)
 {
-    struct index *index = arg;
-    struct index_op *batch;
-    while ((batch = take_batch(&index->queue)) != NULL) {
-        while (batch != NULL)
-            batch = run_transaction(index, batch);
+    struct index_queue *queue = &index->queue;
+    struct index_op *batch = take_batch_locked(queue);
+    pthread_mutex_unlock(&queue->mutex);
+    leading = index;
+    while (batch != NULL)
+        batch = run_transaction(index, batch);
+    leading = NULL;
+    pthread_mutex_lock(&queue->mutex);
+    if (queue->first != NULL) {
+        queue->first->leads = true;
+        (void)sem_post(&queue->first->ready);
+        return;
     }
-    return NULL;
+    queue->led = false;
+    pthread_cond_broadcast(&queue->idle);
+}
+
+/* True: the turn is this thread's; false: the change was refused. */
+static bool
+enter_locked(struct index_queue *queue, struct index_op *op, struct err *err)
+{
+    if (queue->stop) {
+        err_set(err, ERR_CANCELED, "the index is being closed");
+        return false;
+    }
+    *queue->last = op;
+    queue->last = &op->next;
+    op->leads = !queue->led;
+    queue->led = true;
+    return true;
+}
+
+static void
+await(struct index_op *op)
+{
+    while (sem_wait(&op->ready) != 0)
+        continue; /* EINTR */
+}
+
+static int
+run_queued(struct index *index, struct index_op *op, struct err *err)
+{
+    struct index_queue *queue = &index->queue;
+    pthread_mutex_lock(&queue->mutex);
+    if (!enter_locked(queue, op, err)) {
+        pthread_mutex_unlock(&queue->mutex);
+        return -1;
+    }
+    if (!op->leads) {
+        pthread_mutex_unlock(&queue->mutex);
+        await(op);
+        if (!op->leads)
+            return op->rc;
+        pthread_mutex_lock(&queue->mutex);
+    }
+    /* Who has the turn is the first in the queue. */
+    lead_locked(index);
+    pthread_mutex_unlock(&queue->mutex);
+    await(op);
+    return op->rc;
 }
 
 int
 index_write(struct index *index, enum index_durability durability, index_fn *fn, void *arg,
             struct err *err)
 {
-    struct index_queue *queue = &index->queue;
     struct index_op op = { .fn = fn, .arg = arg, .durability = durability, .err = err };
-    if (pthread_equal(pthread_self(), index->writer_thread))
+    if (leading == index)
         return err_set(err, ERR_INTERNAL, "index_write() from inside a change");
     if (sem_init(&op.ready, 0, 0) != 0)
         return err_sys(err, errno, "cannot wait for the index");
-    pthread_mutex_lock(&queue->mutex);
-    bool stop = queue->stop;
-    if (!stop) {
-        *queue->last = &op;
-        queue->last = &op.next;
-        if (queue->sleeping)
-            pthread_cond_signal(&queue->wake);
-    }
-    pthread_mutex_unlock(&queue->mutex);
-    if (stop)
-        return err_set(err, ERR_CANCELED, "the index is being closed");
-    while (sem_wait(&op.ready) != 0)
-        continue; /* EINTR */
+    int rc = run_queued(index, &op, err);
     (void)sem_destroy(&op.ready);
-    if (op.rc != 0 || op.durability != INDEX_FULL)
-        return op.rc;
+    if (rc != 0 || op.durability != INDEX_FULL)
+        return rc;
     return index_durable_wait(index, op.commit, err);
+}
+
+int
+index_pass(struct index *index, struct err *err)
+{
+    return index_write(index, INDEX_NORMAL, pass_fn, NULL, err);
 }
 
 void
@@ -208,29 +276,12 @@ index_tx_durable(struct index_tx *tx)
         tx->op->durability = INDEX_FULL;
 }
 
-int
-index_writer_start(struct index *index, struct err *err)
-{
-    sigset_t all, old;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &old);
-    int rc = pthread_create(&index->writer_thread, NULL, writer_main, index);
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (rc != 0)
-        return err_sys(err, rc, "cannot start the index's writer");
-    (void)pthread_setname_np(index->writer_thread, "index-writer");
-    index->writer_started = true;
-    return 0;
-}
-
 void
 index_writer_stop(struct index *index)
 {
-    if (!index->writer_started)
-        return;
     pthread_mutex_lock(&index->queue.mutex);
     index->queue.stop = true;
-    pthread_cond_signal(&index->queue.wake);
+    while (index->queue.led)
+        pthread_cond_wait(&index->queue.idle, &index->queue.mutex);
     pthread_mutex_unlock(&index->queue.mutex);
-    (void)pthread_join(index->writer_thread, NULL);
 }

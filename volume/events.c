@@ -63,15 +63,6 @@ event_emit(struct volume_service *service, enum volume_event_kind kind,
     pthread_mutex_unlock(&queue->lock);
 }
 
-static int
-pass_through(struct index_tx *tx, void *arg, struct err *err)
-{
-    (void)tx;
-    (void)arg;
-    (void)err;
-    return 0;
-}
-
 static void
 tell(struct event_queue *queue, struct event *event)
 {
@@ -96,7 +87,7 @@ notifier_main(void *arg)
         queue->count = 0;
         pthread_mutex_unlock(&queue->lock);
         struct err err = ERR_INIT;
-        if (index_write(queue->service->index, INDEX_NORMAL, pass_through, NULL, &err) != 0)
+        if (index_pass(queue->service->index, &err) != 0)
             log_debug(volume, "the notifier cannot pass the writer: %s", err.msg);
         for (struct event *next; batch != NULL; batch = next) {
             next = batch->next;

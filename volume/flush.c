@@ -105,7 +105,8 @@ watch_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_intent_each(tx, call->volume, "", UINT32_MAX, watch_row, call, err);
 }
 
-#define LOOK_PAUSE (5 * NS_PER_MS)
+#define LOOK_PAUSE (2 * NS_PER_MS) /* at first; then longer, as there is more to wait for */
+#define LOOK_PAUSE_MAX (20 * NS_PER_MS)
 
 /* Sleeps until the work is done or the deadline, which is no error. */
 static int
@@ -113,6 +114,7 @@ await_work(struct volume_service *service, const struct pending_call *pending, i
            struct err *err)
 {
     struct watch_call call = { .volume = pending->volume, .until_ns = pending->until_ns };
+    int64_t pause = LOOK_PAUSE;
     for (;;) {
         uint64_t seen = sync_progress(service);
         if (index_read(service->index, watch_tx, &call, err) != 0)
@@ -120,7 +122,8 @@ await_work(struct volume_service *service, const struct pending_call *pending, i
         int64_t now = clock_mono_ns();
         if (!call.found || now >= deadline_ns || atomic_load(&service->stopping))
             return 0;
-        clock_sleep_ns(LOOK_PAUSE);
+        clock_sleep_ns(pause);
+        pause = pause < LOOK_PAUSE_MAX ? pause * 2 : pause;
         int64_t nap = now + 200 * NS_PER_MS;
         (void)sync_wait(service, seen, nap < deadline_ns ? nap : deadline_ns);
     }

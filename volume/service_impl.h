@@ -14,7 +14,7 @@
 /*
  * What the files of this folder share. Locks in taking order (docs/LOCKS.md):
  *   1. inode.lock      the state of one open node; may be held across an index call, never across store I/O
- *   2. index writer    functions given to index_write() run on the writer thread and take only locks below
+ *   2. index writer    functions given to index_write() run one at a time, on any thread that waits there, and take only locks below
  *   3. inode_table.lock, sync.lock, events.lock, status_lock   leaves: nothing is called while they are held
  */
 
