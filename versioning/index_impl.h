@@ -252,6 +252,9 @@ struct index {
     struct index_counters counters; /* writer only; as they will be after the present transaction */
     bool checkpoint_started;
     pthread_t checkpoint_thread;
+    /* The volume that was read last by a change: nearly each change wants it several times. */
+    struct index_volume volume;
+    bool volume_known;
     struct index_queue queue;
     struct index_durable durable;
     struct index_checkpoint checkpoint;

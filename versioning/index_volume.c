@@ -13,13 +13,22 @@ const struct index_table index_table_volumes = INDEX_TABLE(index_volume, "volume
 int
 index_volume_get(struct index_tx *tx, int64_t id, struct index_volume *out, struct err *err)
 {
-    scope_query query;
+    struct index *index = tx->index;
+    scope_query query = { 0 };
+    if (tx->writing && index->volume_known && index->volume.id == id) {
+        *out = index->volume;
+        return 0;
+    }
     if (index_query_start(tx, STATEMENT_VOLUME_GET, &query, err) != 0)
         return -1;
     index_bind_int(&query, 1, id);
     int rc = index_query_row(&query, &index_table_volumes, out, err);
     if (rc == 0)
         return err_set(err, ERR_NOT_FOUND, "no volume has number %lld", (long long)id);
+    if (rc == 1 && tx->writing) {
+        index->volume = *out;
+        index->volume_known = true;
+    }
     return rc < 0 ? -1 : 0;
 }
 
@@ -68,6 +77,7 @@ int
 index_volume_update(struct index_tx *tx, const struct index_volume *row, struct err *err)
 {
     int changes = 0;
+    tx->index->volume_known = false;
     if (index_row_write(tx, STATEMENT_VOLUME_UPDATE, &index_table_volumes, row, &changes, err) != 0)
         return -1;
     if (changes == 0)
@@ -87,6 +97,7 @@ index_volume_delete(struct index_tx *tx, int64_t id, struct err *err)
         STATEMENT_VOLUME_DELETE_MOUNTS,   STATEMENT_VOLUME_DELETE_USAGE,
     };
     int changes = 0;
+    tx->index->volume_known = false;
     for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (index_run_int(tx, parts[i], id, NULL, err) != 0)
             return -1;

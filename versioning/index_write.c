@@ -41,6 +41,7 @@ in_transaction(const struct index *index)
 static void
 rollback(struct index *index)
 {
+    index->volume_known = false;
     if (in_transaction(index))
         (void)index_conn_run(&index->writer, STATEMENT_ROLLBACK);
 }
@@ -63,9 +64,10 @@ only_passes(const struct index_op *op)
     return op == NULL;
 }
 
-/* Runs one change. -1: the transaction as a whole is lost, for the reason in err. */
+/* Runs one change. -1: the transaction as a whole is lost, for the reason in err. `alone`: it is the transaction, and needs no
+ * savepoint in it. */
 static int
-run_op(struct index *index, struct index_op *op, struct err *err)
+run_op(struct index *index, struct index_op *op, bool alone, struct err *err)
 {
     struct index_conn *conn = &index->writer;
     struct index_tx tx = { .index = index,
@@ -77,7 +79,7 @@ run_op(struct index *index, struct index_op *op, struct err *err)
         op->done = true;
         return 0;
     }
-    int rc = index_conn_run(conn, STATEMENT_SAVEPOINT);
+    int rc = alone ? SQLITE_OK : index_conn_run(conn, STATEMENT_SAVEPOINT);
     if (rc != SQLITE_OK)
         return index_fail(conn, rc, "change the index", err);
     op->done = true;
@@ -90,6 +92,13 @@ run_op(struct index *index, struct index_op *op, struct err *err)
     }
     if (op->rc == 0)
         index->counters.sequence++;
+    else
+        index->volume_known = false;
+    if (alone) {
+        if (op->rc != 0)
+            rollback(index);
+        return 0;
+    }
     if (op->rc != 0 && (rc = index_conn_run(conn, STATEMENT_ROLLBACK_TO)) != SQLITE_OK)
         return index_fail(conn, rc, "take back a change of the index", err);
     rc = index_conn_run(conn, STATEMENT_RELEASE);
@@ -133,6 +142,7 @@ run_transaction(struct index *index, struct index_op *first)
         wake_all(first);
         return NULL;
     }
+    bool alone = first->next == NULL;
     int rc = begin(index, &err);
     if (rc != 0) { /* nothing ran: all of them fail, and nothing is tried over and over */
         for (; op != NULL; op = op->next)
@@ -140,10 +150,10 @@ run_transaction(struct index *index, struct index_op *first)
     }
     for (; rc == 0 && op != NULL; op = op->next) {
         op->commit = number;
-        rc = run_op(index, op, &err);
+        rc = run_op(index, op, alone, &err);
         last = op;
     }
-    if (rc == 0)
+    if (rc == 0 && in_transaction(index))
         rc = commit(index, before, &err);
     if (last == NULL)
         return NULL;

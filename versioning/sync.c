@@ -53,6 +53,16 @@ late_delete(const struct sync_view *view, const char *etag)
     return false;
 }
 
+/* A late PUT that can do no harm over what is wanted: of the same version, or of an empty object over an empty one. All folder
+ * markers share one ETag; what such a PUT brings back are older attributes of the folder, and no bytes. A DELETE would end
+ * the folder. */
+static bool
+is_harmless(const struct sync_attempt *late, const struct sync_want *want)
+{
+    return late->op == SYNC_OP_PUT &&
+           (same(late->version, want->version) || (late->size == 0 && want->size == 0));
+}
+
 /* Where ETags are MD5s, bytes that come back bring their ETag back, and a late request that names it would then replace or
  * delete the new version (A, B, A). */
 static bool
@@ -62,8 +72,7 @@ restores_late_condition(const struct sync_view *view)
         return false;
     for (size_t i = 0; i < view->late_count; i++) {
         const struct sync_attempt *late = &view->late[i];
-        bool harmless = late->op == SYNC_OP_PUT && same(late->version, view->want.version);
-        if (!harmless && strcasecmp(late->cond_etag, view->want.md5) == 0)
+        if (!is_harmless(late, &view->want) && strcasecmp(late->cond_etag, view->want.md5) == 0)
             return true;
     }
     return false;

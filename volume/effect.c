@@ -50,8 +50,9 @@ match_version(void *arg, const struct index_content *row, struct err *err)
     return 0;
 }
 
+/* `path` NULL: wherever the node is now. */
 static int
-record_version(struct index_tx *tx, const struct index_node *node,
+record_version(struct index_tx *tx, const struct index_node *node, const char *path,
                const struct index_content *content, const struct sync_have *have, struct err *err)
 {
     struct index_version row = {
@@ -65,7 +66,9 @@ record_version(struct index_tx *tx, const struct index_node *node,
     text_set(row.actor, content->actor);
     text_set(row.run, content->run);
     (void)snprintf(row.op, sizeof(row.op), "put");
-    if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
+    if (path != NULL)
+        text_set(row.path, path);
+    else if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
         row.path[0] = '\0';
     return index_version_insert(tx, &row, err);
 }
@@ -134,7 +137,9 @@ clean_content(struct view_change *change, struct index_node *node, bool here, st
         return -1;
     if (!find.found)
         return here ? landed_without_bytes(tx, node, effect, drop, err) : 0;
-    if (record_version(tx, node, &find.row, &effect->have, err) != 0)
+    const char *path =
+        here && node->kind != INDEX_DIR ? change->key + strlen(change->kv->volume.prefix) : NULL;
+    if (record_version(tx, node, path, &find.row, &effect->have, err) != 0)
         return -1;
     if (node->kind == INDEX_FILE && node->content == find.row.id) {
         find.row.state = CONTENT_CLEAN;

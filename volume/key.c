@@ -37,8 +37,9 @@ key_to_node(struct index_tx *tx, const struct index_volume *volume, const char *
     size_t rest_len = strlen(rest);
     bool dir = rest_len > 0 && rest[rest_len - 1] == '/';
     rest_len -= dir;
-    if (index_node_get(tx, volume->root, out, err) != 0)
-        return -1;
+    memset(out, 0, sizeof(*out));
+    out->id = volume->root;
+    out->kind = INDEX_DIR;
     const char *name;
     size_t name_len;
     while (path_next(&rest, &rest_len, &name, &name_len)) {

@@ -342,7 +342,7 @@ a_write_that_restores_a_condition_waits(void **state)
 {
     (void)state;
     struct sync_attempt late = {
-        .op = SYNC_OP_PUT, .version = V1, .md5 = MD5_A, .cond_etag = MD5_B
+        .op = SYNC_OP_PUT, .version = V1, .md5 = MD5_A, .cond_etag = MD5_B, .size = 1
     };
     struct sync_view view = { .want = { WANT_ANY, VERSION_B, HERE_BASE_A, .dirty = true },
                               .have = { HAVE_A, .owner = NODE },
@@ -363,6 +363,34 @@ a_write_that_restores_a_condition_waits(void **state)
     late = (struct sync_attempt){ .op = SYNC_OP_PUT, .version = V1, .cond_etag = MD5_A };
     sync_decide(&view, &got);
     assert_int_equal(got.action, SYNC_PUT);
+}
+
+/* All folder markers have one ETag: a late one over a newer one changes no byte. A late DELETE would end the folder, and a late
+ * PUT of bytes would put them there. */
+static void
+a_late_marker_holds_up_no_other(void **state)
+{
+    (void)state;
+    struct sync_attempt late = {
+        .op = SYNC_OP_PUT, .version = V1, .md5 = MD5_B, .cond_etag = MD5_B, .size = 0
+    };
+    struct sync_view view = { .want = { WANT_ANY, VERSION_B, HERE_BASE_A, .dirty = true },
+                              .have = { HAVE_A, .owner = NODE },
+                              .rules = strong,
+                              .late = &late,
+                              .late_count = 1 };
+    struct sync_decision got;
+
+    view.want.size = 0;
+    sync_decide(&view, &got);
+    assert_int_equal(got.action, SYNC_PUT);
+    late.size = 1;
+    sync_decide(&view, &got);
+    assert_int_equal(got.action, SYNC_WAIT);
+    late.size = 0;
+    late.op = SYNC_OP_DELETE;
+    sync_decide(&view, &got);
+    assert_int_equal(got.action, SYNC_WAIT);
 }
 
 /* Our own DELETE came late: the file is not "deleted underneath". */
@@ -830,6 +858,7 @@ main(void)
         cmocka_unit_test(decide),
         cmocka_unit_test(stores_without_conditions),
         cmocka_unit_test(a_write_that_restores_a_condition_waits),
+        cmocka_unit_test(a_late_marker_holds_up_no_other),
         cmocka_unit_test(absence_by_our_own_late_delete),
         cmocka_unit_test(begin),
         cmocka_unit_test(judge_answers),
