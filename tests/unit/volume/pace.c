@@ -30,18 +30,32 @@ strict_put(struct store *store, const struct store_put *req, struct store_put_re
 }
 
 static int
+probe_paced(struct store *store, struct store_caps *caps, struct err *err)
+{
+    if (hook_probe(store, caps, err) != 0)
+        return -1;
+    caps->min_write_interval_ns = INTERVAL;
+    return 0;
+}
+
+static void
+adapt(struct hook_store *hook)
+{
+    ops = *hook->base.ops;
+    plain_put = ops.put;
+    ops.put = strict_put;
+    ops.probe = probe_paced;
+    hook->base.ops = &ops;
+}
+
+static int
 begin(void **state)
 {
-    rig_setup(state);
     atomic_store(&last_put, 0);
     atomic_store(&sent, 0);
     atomic_store(&refused, 0);
-    ops = *rig.hook->base.ops;
-    plain_put = ops.put;
-    ops.put = strict_put;
-    rig.hook->base.ops = &ops;
-    rig.hook->base.caps.min_write_interval_ns = INTERVAL;
-    return 0;
+    rig_adapt = adapt;
+    return rig_setup(state);
 }
 
 /* R2 answers 429 to a second write of a key within a second. A burst of saves is one PUT for each interval, and none is

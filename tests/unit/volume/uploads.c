@@ -110,27 +110,35 @@ abort_upload(struct store *store, const char *key, const char *upload_id, int64_
     return refused ? err_set(err, ERR_STORE_AWAY, "the store answers 503") : 0;
 }
 
-/* Takes the place of the hook's PUT in the store that serves now. */
-static void
-take_over(void)
+static int
+probe_parts(struct store *store, struct store_caps *caps, struct err *err)
 {
-    ops = *rig.hook->base.ops;
+    if (hook_probe(store, caps, err) != 0)
+        return -1;
+    caps->multipart = caps->list_uploads = STORE_YES;
+    return 0;
+}
+
+/* Takes the place of the hook's PUT. */
+static void
+take_over(struct hook_store *hook)
+{
+    ops = *hook->base.ops;
     plain_put = ops.put;
     ops.put = put_in_parts;
+    ops.probe = probe_parts;
     ops.uploads = list_uploads;
     ops.upload_abort = abort_upload;
-    rig.hook->base.ops = &ops;
-    rig.hook->base.caps.multipart = rig.hook->base.caps.list_uploads = STORE_YES;
+    hook->base.ops = &ops;
 }
 
 static int
 begin(void **state)
 {
-    rig_setup(state);
     memset(&parts, 0, sizeof(parts));
     pthread_mutex_init(&parts.lock, NULL);
-    take_over();
-    return 0;
+    rig_adapt = take_over;
+    return rig_setup(state);
 }
 
 static char large[PART_FROM + 200];
@@ -206,7 +214,6 @@ restart(void)
 {
     volume_service_close(rig.service, 0);
     rig_serve(&(struct rig_options){ .weak_delete = false });
-    take_over();
 }
 
 /* S6: the process ended with the upload under way: the next one finds it in its index. */

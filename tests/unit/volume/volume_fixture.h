@@ -270,6 +270,9 @@ struct rig_options {
     int64_t list_ttl_ns;
 };
 
+/* Changes the store before a service uses it; survives rig_open(). */
+static void (*rig_adapt)(struct hook_store *hook);
+
 static inline void
 rig_serve(const struct rig_options *options)
 {
@@ -284,6 +287,8 @@ rig_serve(const struct rig_options *options)
         .upload_threads = 4,
         .list_ttl_ns = options->list_ttl_ns > 0 ? options->list_ttl_ns : 3600 * NS_PER_S,
     };
+    if (rig_adapt != NULL)
+        rig_adapt(rig.hook);
     rig.service = volume_service_open(&args, &rig.err);
     if (rig.service == NULL)
         fail_msg("volume_service_open: %s", rig.err.msg);
