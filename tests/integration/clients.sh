@@ -2,7 +2,7 @@
 # The bucket is everybody's: what the mount writes is there for awscli, s3cmd, rclone, s3fs and libs3's s3 under its own name, with
 # the bytes, and with mode, mtime and link as each of them understands these; and what they put there appears in the mount.
 # B027 B028 B031 B034 B051 B052 B056 B063 B064 B072 B073 B076 B077 B078 B079 B081 B083 B109 B111 B116 B197
-# timeout: 300
+# timeout: 420
 # long-timeout: 1800
 . "$(dirname "$0")/../support/lib.sh"
 lib_begin clients
