@@ -243,6 +243,17 @@ undecided(void **state)
     assert_int_not_equal(err.code, ERR_CONFLICT);
     assert_int_equal(seen("ABORT"), 0);
     assert_raw("k", bytes);
+    /* The same with time left for what must not be done. */
+    control("/_reset");
+    control("/_mode?min_part=1");
+    fault("error500_after", "COMPLETE", 1, 0);
+    fault("denied", "COMPLETE", 1, 0);
+    fault("denied", "HEAD", 100, 0);
+    assert_int_equal(put_parts("k", SIZE, absent, "01W", ENOUGH), -1);
+    assert_int_equal(res.outcome, STORE_UNKNOWN);
+    assert_int_equal(seen("COMPLETE"), 2);
+    assert_int_equal(seen("ABORT"), 0);
+    assert_raw("k", bytes);
 }
 
 static void
