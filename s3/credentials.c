@@ -19,7 +19,10 @@
 #define LAST_USE NS_PER_S
 #define PAUSE_MIN NS_PER_S
 #define PAUSE_MAX (30 * NS_PER_S)
+/* Refusals that come again and again (a right that is missing looks like keys that ended) make fewer and fewer fetches. */
 #define RENEW_PAUSE (5 * NS_PER_S)
+#define RENEW_PAUSE_MAX (60 * NS_PER_S)
+#define RENEW_FORGET (600 * NS_PER_S)
 
 /* What the fetching thread is to do, and what the callers wait for. */
 enum work { WORK_NONE, WORK_WANTED, WORK_RUNNING };
@@ -47,6 +50,7 @@ struct credentials {
     int64_t pause_until_ns; /* mono: no fetch before, after one that failed */
     unsigned failures;
     int64_t renew_after_ns; /* mono: a refusal makes no fetch before */
+    int64_t renew_pause_ns; /* the pause that led to it */
     struct err why;         /* of the last failure */
     bool started;
     pthread_t thread;
@@ -348,7 +352,11 @@ credentials_renew(struct credentials *c, uint64_t generation, int64_t deadline_n
     int64_t now = clock_mono_ns();
     if (now < c->renew_after_ns || look_locked(c, true, &ignored) < 0)
         return false;
-    c->renew_after_ns = now + RENEW_PAUSE;
+    bool anew = c->renew_pause_ns == 0 || now > c->renew_after_ns + RENEW_FORGET;
+    c->renew_pause_ns = anew                                      ? RENEW_PAUSE
+                        : 2 * c->renew_pause_ns < RENEW_PAUSE_MAX ? 2 * c->renew_pause_ns
+                                                                  : RENEW_PAUSE_MAX;
+    c->renew_after_ns = now + c->renew_pause_ns;
     if (!is_remote(c) || want_locked(c, &ignored) < 0)
         return c->generation != generation;
     while (c->work != WORK_NONE && wait_locked(c, deadline_ns)) {

@@ -325,9 +325,17 @@ refused_keys_are_fetched_anew(void **state)
     later = clock_mono_ns() + 10 * NS_PER_S;
     assert_true(credentials_renew(c, generation, later));
     assert_int_equal(giver.runs, 3);
-    assert_true(
-        credentials_renew(c, generation, later)); /* another thread's refusal of the old ones */
-    assert_int_equal(giver.runs, 3);
+    /* Who is refused the newest ones too makes a fetch after longer and longer pauses, up to a minute. */
+    for (int i = 0; i < 600; i += 5) {
+        ahead(5);
+        later = clock_mono_ns() + 10 * NS_PER_S;
+        assert_int_equal(credentials_get(c, clock_wall_ns(), later, &out, &generation, &err), 0);
+        (void)credentials_renew(c, generation, later);
+    }
+    assert_in_range(giver.runs, 3 + 8, 3 + 13);
+    int runs = giver.runs;
+    assert_true(credentials_renew(c, 1, later)); /* another thread's refusal of the old ones */
+    assert_int_equal(giver.runs, runs);
     credentials_close(c);
 }
 
