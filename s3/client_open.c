@@ -240,6 +240,9 @@ choose_trust(struct client *client, const struct url *url, const char *ca_file, 
 {
     const char *file = url_param(url, "ca");
     const char *pins = url_param(url, "pin");
+    /* Whoever opens the store may have left the directory that the user was in. */
+    if (file && file[0] != '/')
+        return err_set(err, ERR_USAGE, "ca= of the store's URL has to be an absolute path");
     if (!file && ca_file && *ca_file)
         file = ca_file;
     if ((file || pins) && !client->endpoint.tls)

@@ -155,6 +155,7 @@ refused_urls(void **state)
         { "s3://b?pin=sha256//AAAA", "sha256//BASE64" },
         { "s3://b?pin=md5//AAAA", "sha256//BASE64" },
         { "s3://b?endpoint=http://x&ca=/x", "https://" },
+        { "s3://b?ca=authority.pem", "absolute" },
         { "s3://b?insecure=yes", "insecure" },
     };
     set_keys();
