@@ -382,6 +382,11 @@ probe_tells_the_truth(void **state)
     assert_int_equal(store->caps.etag_quoted, STORE_YES);
     assert_int_equal(store->caps.list_consistent, STORE_YES);
     assert_int_equal(store->caps.presign, STORE_YES);
+    assert_int_equal(store->caps.copy_parts, STORE_YES);
+    fault("denied", "PARTCOPY", 1,
+          0); /* the range of a small source, as AWS does; the whole is fine */
+    assert_int_equal(store_probe(store, &err), 0);
+    assert_int_equal(store->caps.copy_parts, STORE_YES);
     fault("ignore_conditions", "*", 1, 0);
     assert_int_equal(store_probe(store, &err), 0);
     assert_int_equal(store->caps.put_if_absent, STORE_NO);

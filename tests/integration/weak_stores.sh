@@ -59,17 +59,18 @@ doctor_names() { # STORE TEXT...
 # Written, written over, renamed and deleted, each seen in the bucket after the barrier.
 ordinary_life() { # STORE
     local store=$1
-    printf 'first' >"$M/file"
+    printf 'first' >"$M/file" || fail "$store: a file cannot be written"
     mkdir "$M/dir"
     head -c 300000 /dev/urandom >"$WORK/bytes"
-    cp "$WORK/bytes" "$M/dir/bytes"
+    check_status 0 cp "$WORK/bytes" "$M/dir/bytes"
     flushed
+    bucket_get v/dir/bytes | cmp - "$WORK/bytes" || fail "$store: other bytes in the bucket"
     check_eq "$store: a new file in the bucket" first "$(bucket_get v/file)"
-    printf 'second, and longer' >"$M/file"
+    printf 'second, and longer' >"$M/file" || fail "$store: a file cannot be written over"
     flushed
     check_eq "$store: its new bytes" 'second, and longer' "$(bucket_get v/file)"
-    mv "$M/file" "$M/dir/renamed"
-    rm "$M/dir/bytes"
+    check_status 0 mv "$M/file" "$M/dir/renamed"
+    check_status 0 rm "$M/dir/bytes"
     flushed
     check_eq "$store: under its new name" 'second, and longer' "$(bucket_get v/dir/renamed)"
     ! bucket_has v/file || fail "$store: the old name is still in the bucket"
