@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "volume/step_impl.h"
+#include "volume/uploads.h"
 
 /* What a step needs before it can send: hashes, bytes that lie elsewhere, a version for what only moved, and another place
  * for what lies in the way. */
@@ -189,18 +190,32 @@ park_read_tx(struct index_tx *tx, void *arg, struct err *err)
     return 0;
 }
 
+/* While the copy ran, the owner went its own way: what was copied is nobody's, and goes as any object that is not wanted. */
+static int
+park_in_vain(struct index_tx *tx, const struct step *step, struct err *err)
+{
+    struct index_key row = { .volume = step->volume, .discard = true };
+    text_set(row.key, step->park_key);
+    text_set(row.etag, step->park_etag);
+    text_set(row.version, step->kv.view.have.version);
+    row.size = step->kv.view.have.size;
+    if (index_key_put(tx, &row, err) != 0)
+        return -1;
+    return key_want_sync(tx, step->volume, step->park_key, 0, err);
+}
+
 static int
 park_done_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct step *step = arg;
     struct index_node owner;
     struct index_key row;
-    if (step_decide_tx(tx, step, err) != 0)
+    if (uploads_copied_tx(tx, step->park_key, err) != 0 || step_decide_tx(tx, step, err) != 0)
         return -1;
     if (step->decision.action != SYNC_PARK ||
         index_node_get(tx, step->decision.node, &owner, err) != 0 ||
         strcmp(owner.key, step->key) != 0)
-        return 0;
+        return park_in_vain(tx, step, err);
     if (index_key_get(tx, step->key, &row, err) != 0)
         return -1;
     struct index_key parked = row;
@@ -246,6 +261,9 @@ step_bytes_park(struct step *step, struct err *err)
         return -1;
     if (step->decision.action != SYNC_PARK)
         return 0;
+    /* A copy that nobody knows of would lie there for ever. */
+    if (uploads_begin_copy(step->service, step->volume, step->park_key, err) != 0)
+        return -1;
     if (store_copy(step->service->store, &copy, &result, &why) != 0) {
         service_store_seen(step->service, &why);
         return step_give_up(step, &why, err);

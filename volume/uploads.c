@@ -18,7 +18,9 @@
 #define NOBODYS (7 * 24 * 3600 * NS_PER_S) /* the same of one that another gateway may have begun */
 #define SWEEP_EVERY (24 * 3600 * NS_PER_S)
 #define SWEEP_RETRY (10 * 60 * NS_PER_S)
+#define LANDS_LATE (20 * 60 * NS_PER_S)
 #define OURS ".holdfast/"
+#define COPY "copy:"
 #define BATCH 64u
 
 struct uploads {
@@ -102,6 +104,50 @@ uploads_begin(struct volume_service *service, int64_t volume, const char *key, c
     return index_write(service->index, INDEX_FULL, put_tx, &row, err);
 }
 
+/* A copy has no id of the store: its row is named by the key that it writes. */
+static void
+copy_id(const char *to, char out[INDEX_UPLOAD_ID])
+{
+    (void)snprintf(out, INDEX_UPLOAD_ID, COPY "%.*s", INDEX_UPLOAD_ID - (int)sizeof(COPY), to);
+}
+
+int
+uploads_begin_copy(struct volume_service *service, int64_t volume, const char *to, struct err *err)
+{
+    char id[INDEX_UPLOAD_ID];
+    copy_id(to, id);
+    return uploads_begin(service, volume, to, id, err);
+}
+
+int
+uploads_copied_tx(struct index_tx *tx, const char *to, struct err *err)
+{
+    char id[INDEX_UPLOAD_ID];
+    copy_id(to, id);
+    return index_upload_delete(tx, id, err);
+}
+
+/* The copy of a process that died may land as late as any request (docs/mechanisms.md section 6); its key is its own, so what
+ * lies there is nobody's and goes without a condition. */
+static int
+end_copy(struct volume_service *service, const struct index_upload *row, struct err *err)
+{
+    enum store_outcome outcome;
+    const struct store_delete gone = { .key = row->key };
+    if (clock_wall_ns() - row->begun_ns < LANDS_LATE)
+        return err_set(err, ERR_BUSY, "the copy may still land");
+    return store_delete(service->store, &gone, &outcome, err);
+}
+
+static int
+end_row(struct volume_service *service, const struct index_upload *row, const char *id,
+        struct err *err)
+{
+    if (strncmp(id, COPY, sizeof(COPY) - 1) == 0 && strncmp(row->key, OURS, sizeof(OURS) - 1) == 0)
+        return end_copy(service, row, err);
+    return store_upload_abort(service->store, row->key, id, 0, err);
+}
+
 /* Ends what was collected; how many could not be ended comes back. */
 static size_t
 abort_rows(struct volume_service *service, const struct rows_call *call)
@@ -112,8 +158,7 @@ abort_rows(struct volume_service *service, const struct rows_call *call)
         struct err err = ERR_INIT;
         char id[INDEX_UPLOAD_ID];
         text_set(id, row->id);
-        if (atomic_load(&service->stopping) ||
-            store_upload_abort(service->store, row->key, id, 0, &err) != 0 ||
+        if (atomic_load(&service->stopping) || end_row(service, row, id, &err) != 0 ||
             index_write(service->index, INDEX_NORMAL, delete_tx, id, &err) != 0) {
             log_warn(sync, "an unfinished upload cannot be ended yet key=%s why=%s", row->key,
                      err.msg);

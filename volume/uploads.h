@@ -13,6 +13,10 @@ void uploads_release(struct volume_service *service);
 /* An upload of this key was begun; durable when it comes back. */
 int uploads_begin(struct volume_service *service, int64_t volume, const char *key, const char *id,
                   struct err *err) MUST_CHECK;
+/* The same for a copy inside the bucket to a fresh key below `.holdfast/`; uploads_copied_tx() is told of its end. */
+int uploads_begin_copy(struct volume_service *service, int64_t volume, const char *to,
+                       struct err *err) MUST_CHECK;
+int uploads_copied_tx(struct index_tx *tx, const char *to, struct err *err) MUST_CHECK;
 /* Ends, in the store, what is recorded for this key. Not while a PUT of the key runs. What cannot be ended stays recorded. True:
  * something was ended. */
 bool uploads_end_of_key(struct volume_service *service, const char *key);

@@ -277,6 +277,52 @@ what_cannot_be_ended_stays_recorded(void **state)
     assert_int_equal(counted().open, 0);
 }
 
+static int
+old_copy_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    return index_upload_put(tx, arg, err);
+}
+
+static void
+left_copy(const char *key, int64_t age_ns)
+{
+    struct index_upload row = { .volume = 1, .begun_ns = clock_wall_ns() - age_ns };
+    struct store_put_result result;
+    text_set(row.key, key);
+    (void)snprintf(row.id, sizeof(row.id), "copy:%s", key);
+    text_set(row.life, "another");
+    RUN_OK(rig.err, index_write(rig.service->index, INDEX_FULL, old_copy_tx, &row, &rig.err));
+    RUN_OK(rig.err,
+           store_put_small(rig.mem, key, "x", 1, (struct store_cond){ 0 }, &result, &rig.err));
+}
+
+static bool
+is_there(const char *key)
+{
+    struct store_object object;
+    struct err err = ERR_INIT;
+    store_object_init(&object);
+    int rc = store_head(rig.mem, key, clock_mono_ns() + 5 * NS_PER_S, &object, &err);
+    store_object_release(&object);
+    return rc == 0;
+}
+
+/* What was parked by a process that died before it could say so: removed, but not while the copy may still land. */
+static void
+a_copy_of_an_earlier_life_goes_once_it_cannot_land_any_more(void **state)
+{
+    (void)state;
+    static const int64_t minute = 60 * NS_PER_S;
+    left_copy(".holdfast/park/v/old", 21 * minute);
+    left_copy(".holdfast/park/v/young", 5 * minute);
+    restart(); /* its sweep at the start may be at it too */
+    int rc = uploads_sweep(rig.service, &rig.err);
+    assert_int_equal(rc, -1); /* the young one has to wait */
+    assert_false(is_there(".holdfast/park/v/old"));
+    assert_true(is_there(".holdfast/park/v/young"));
+    assert_int_equal(counted().open, 1);
+}
+
 int
 main(void)
 {
@@ -288,6 +334,7 @@ main(void)
         ONE(what_an_earlier_life_left_is_ended_at_the_start),
         ONE(uploads_of_others_are_left_alone_and_counted),
         ONE(what_cannot_be_ended_stays_recorded),
+        ONE(a_copy_of_an_earlier_life_goes_once_it_cannot_land_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
