@@ -1,5 +1,7 @@
 #include "s3/open.h"
 
+#include <stdio.h>
+
 #include "base/buf.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -38,8 +40,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = fuzz_text(data, size);
     char *url = malloc(size + 6);
     HOLDS(url);
-    memcpy(url, "s3://", 5);
-    memcpy(url + 5, text, strlen(text) + 1);
+    (void)snprintf(url, size + 6, "s3://%s", text);
     const struct store_open_args args = { .url = url, .credentials = no_keys };
     struct store *store = s3_store_open(&args, &err);
     if (store) {
