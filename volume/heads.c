@@ -104,9 +104,10 @@ struct fan {
 
 struct head_job {
     struct volume_service *service;
-    struct fan *fan; /* NULL: nobody waits */
-    int64_t node;    /* complete this one, or, when 0, */
-    int64_t volume;  /* observe this key */
+    struct fan *fan;     /* NULL: nobody waits */
+    int64_t deadline_ns; /* mono, 0: its own */
+    int64_t node;        /* complete this one, or, when 0, */
+    int64_t volume;      /* observe this key */
     const char *key;
 };
 
@@ -127,10 +128,12 @@ static void
 run_head(void *arg)
 {
     struct head_job *job = arg;
-    struct volume_ctx ctx = { .actor = "bucket" };
+    struct volume_ctx ctx = { .actor = "bucket", .deadline_ns = job->deadline_ns };
     struct err err = ERR_INIT;
     int rc = 0;
-    if (atomic_load(&job->service->stopping))
+    if (job->deadline_ns != 0 && clock_mono_ns() >= job->deadline_ns)
+        rc = err_set(&err, ERR_STORE_TIMEOUT, "the store is too slow to look at every object");
+    else if (atomic_load(&job->service->stopping))
         rc = err_set(&err, ERR_STORE_AWAY, "the gateway is stopping");
     else if (job->node != 0)
         rc = heads_complete(job->service, &ctx, job->node, &err);
@@ -212,14 +215,16 @@ heads_observe(struct volume_service *service, int64_t volume, const char *const 
 }
 
 int
-heads_complete_many(struct volume_service *service, const int64_t *nodes, size_t count,
-                    struct err *err)
+heads_complete_many(struct volume_service *service, const struct volume_ctx *ctx,
+                    const int64_t *nodes, size_t count, struct err *err)
 {
     struct fan fan;
+    int64_t deadline_ns = service_deadline(ctx);
     fan_init(&fan, count);
     for (size_t i = 0; i < count; i++)
         give(lister_heads(service),
-             &(struct head_job){ .service = service, .fan = &fan, .node = nodes[i] });
+             &(struct head_job){
+                 .service = service, .fan = &fan, .deadline_ns = deadline_ns, .node = nodes[i] });
     return fan_wait(&fan, err);
 }
 

@@ -10,8 +10,8 @@
 int heads_complete(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                    struct err *err) MUST_CHECK;
 /* Both wait for all; the first error comes back, the others are done all the same. */
-int heads_complete_many(struct volume_service *service, const int64_t *nodes, size_t count,
-                        struct err *err) MUST_CHECK;
+int heads_complete_many(struct volume_service *service, const struct volume_ctx *ctx,
+                        const int64_t *nodes, size_t count, struct err *err) MUST_CHECK;
 int heads_observe(struct volume_service *service, int64_t volume, const char *const *keys,
                   size_t count, struct err *err) MUST_CHECK;
 /* `node` was asked for and not complete: when that goes on in this folder, those behind it are asked in the background. */

@@ -59,14 +59,18 @@ is_stale(const struct volume_service *service, const struct index_node *dir)
     return clock_wall_ns() - dir->listed_ns > service->list_ttl_ns;
 }
 
+static bool
+store_is_away(struct volume_service *service)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&service->status_lock);
+    return !service->store_ok;
+}
+
 /* Listed, but long ago: a quick store is waited for, a slow one refreshes the folder in the background. */
 static int
 freshen(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir, struct err *err)
 {
-    pthread_mutex_lock(&service->status_lock);
-    bool away = !service->store_ok;
-    pthread_mutex_unlock(&service->status_lock);
-    if (away) {
+    if (store_is_away(service)) {
         bucket_refresh_dir(service, dir);
         return 0;
     }
@@ -298,29 +302,28 @@ list_rows(struct index_tx *tx, void *arg, struct err *err)
     return index_node_children(tx, call->dir, call->after, call->limit, list_one, call, err);
 }
 
+/* What the index knows of it now, after it was asked for. */
 static int
-complete_row(struct volume_service *service, const struct volume_ctx *ctx, struct list_row *row,
-             struct err *err)
+reread_row(struct volume_service *service, struct list_row *row, struct err *err)
 {
-    if (!row->incomplete)
-        return 0;
-    if (ctx->nowait)
-        return err_set(err, ERR_AGAIN, "objects have to be looked at first");
+    struct node_call call = { .id = row->attr.node };
     struct err local = ERR_INIT;
-    if (volume_getattr(service, ctx, row->attr.node, &row->attr, &local) == 0)
+    if (index_read(service->index, read_node, &call, &local) == 0) {
+        row->attr = call.attr;
         return 0;
-    if (local.code == ERR_NOT_FOUND)
-        row->name_len = 0; /* went away since the listing */
-    else if (!err_retryable(local.code)) {
+    }
+    if (local.code != ERR_NOT_FOUND) {
         *err = local;
         return -1;
     }
-    return 0; /* the store is away: what the listing told stands */
+    row->name_len = 0; /* went away since the listing */
+    return 0;
 }
 
 #define LIST_BATCH 256u
 
-/* What a batch still has to be asked for, all at once. A store that is away leaves them as they are. */
+/* What a batch still has to be asked for, all at once. What cannot be asked for shows what the listing told: one bad object
+ * holds up no others, and a store that is away is not waited for by each. */
 static int
 complete_rows(struct volume_service *service, const struct volume_ctx *ctx,
               const struct list_call *call, struct err *err)
@@ -331,13 +334,16 @@ complete_rows(struct volume_service *service, const struct volume_ctx *ctx,
     for (size_t i = 0; i < call->count; i++)
         if (call->row[i].incomplete)
             unknown[count++] = call->row[i].attr.node;
-    if (count == 0)
+    if (count == 0 || store_is_away(service))
         return 0;
     if (ctx->nowait)
         return err_set(err, ERR_AGAIN, "objects have to be looked at first");
     heads_ahead(service, call->dir, unknown[count - 1]);
-    if (count > 1 && heads_complete_many(service, unknown, count, &ignored) != 0)
+    if (heads_complete_many(service, ctx, unknown, count, &ignored) != 0)
         log_debug(volume, "not every object of a folder can be looked at: %s", ignored.msg);
+    for (size_t i = 0; i < call->count; i++)
+        if (call->row[i].incomplete && reread_row(service, &call->row[i], err) != 0)
+            return -1;
     return 0;
 }
 
@@ -355,8 +361,6 @@ static int
 give_row(struct volume_service *service, const struct volume_ctx *ctx, struct list_row *row,
          struct giving *giving, struct err *err)
 {
-    if (!giving->page->names && complete_row(service, ctx, row, err) != 0)
-        return -1;
     giving->after = row->attr.node;
     if (row->name_len == 0)
         return 0;

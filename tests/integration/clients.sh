@@ -265,6 +265,8 @@ check_eq 'a type by name' 'text/csv; charset=utf-8' "$(printf 'a,b\n' >"$M/t.csv
 # ---- what has no place is told ----
 check_status 0 "$HOLDFAST" status
 check_contains 'status counts what cannot be shown' 'cannot be shown' "$WORK/out"
+"$HOLDFAST" doctor >"$WORK/out" 2>&1 || true
+check_contains 'doctor says what to do about it' 'rename these' "$WORK/out"
 check_status 0 "$HOLDFAST" status --json
 note "unreachable: $(jq -c .unreachable "$WORK/out")"
 [ "$(jq .unreachable.count "$WORK/out")" -ge 3 ] || fail "status counts $(jq .unreachable "$WORK/out")"

@@ -154,6 +154,24 @@ metadata_of_many_comes_at_once(void **state)
     assert_int_equal(atomic_load(&rig.hook->count[HOOK_HEAD]), before);
 }
 
+/* One object that cannot be looked at, or all, do not keep a folder from being shown. */
+static void
+what_cannot_be_looked_at_shows_what_the_listing_told(void **state)
+{
+    (void)state;
+    put_many("n", 40);
+    RUN_OK(rig.err, bucket_list_dir(rig.service, &rig.ctx, node_of("d"), &rig.err));
+    atomic_store(&rig.hook->fail[HOOK_HEAD], -1);
+    struct counted counted = list_all(node_of("d"), false);
+    assert_int_equal(counted.files, 32);
+    assert_int_equal(counted.dirs, 8);
+    /* Known to be away: nothing is asked. */
+    int before = atomic_load(&rig.hook->count[HOOK_HEAD]);
+    (void)list_all(node_of("d"), false);
+    assert_int_equal(atomic_load(&rig.hook->count[HOOK_HEAD]), before);
+    atomic_store(&rig.hook->fail[HOOK_HEAD], 0);
+}
+
 /* One who asks for one after the other is soon overtaken. */
 static void
 lookups_in_order_are_foreseen(void **state)
@@ -396,6 +414,7 @@ main(void)
         ONE(names_around_the_slash_are_all_there),
         ONE(many_that_went_are_asked_for_together),
         ONE(metadata_of_many_comes_at_once),
+        ONE(what_cannot_be_looked_at_shows_what_the_listing_told),
         ONE(lookups_in_order_are_foreseen),
         ONE(what_cannot_be_shown_is_counted),
         ONE(metadata_of_others_survives_our_changes),
