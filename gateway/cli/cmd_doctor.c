@@ -260,6 +260,9 @@ check_gateway(struct doctor *d)
     say(d, OK, "gateway", "runs; %s", get_text(held, "hardening"));
     if (get_bool(store, "ok"))
         say(d, OK, "store", "%s answers", get_text(store, "url"));
+    else if (strcmp(get_text(store, "error_code"), err_slug(ERR_STORE_DENIED)) == 0)
+        say(d, FAIL, "store", "%s refuses the keys: %s", get_text(store, "url"),
+            get_text(store, "error"));
     else
         say(d, FAIL, "store", "%s is away: %s", get_text(store, "url"), get_text(store, "error"));
     say_words(d, get_text(held, "capabilities"));

@@ -103,6 +103,8 @@ done
 refused || fail "status does not say that the keys are refused: $(cat "$WORK/status")"
 check_contains 'status says why' 'keys.json' "$WORK/status"
 check_contains 'status says what happens' 'waits here' "$WORK/status"
+"$HOLDFAST" doctor >"$WORK/doctor" 2>&1
+check_contains 'doctor says it too' 'refuses the keys' "$WORK/doctor"
 check_contains 'status counts what waits' 'unsynced   ' "$WORK/status"
 check_status 0 "$HOLDFAST" status --json
 check_eq 'code of the trouble' store-denied "$(jq -r .store.error_code "$WORK/out")"
