@@ -217,6 +217,7 @@ bring(struct insert_call *call, struct cache_file **file, int64_t deadline_ns, s
     if (ask && get_whole(call->service, call->node, &bytes, deadline_ns, err) != 0)
         return -1;
     *file = keep(call, &bytes, &local);
+    call->bytes = NULL;
     if (*file == NULL && !call->changed)
         log_debug(volume, "a small file is not kept: %s", local.msg);
     return 0;

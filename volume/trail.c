@@ -71,9 +71,9 @@ place(const struct trail *trail, size_t at, int order)
 }
 
 static size_t
-entry_at(const struct trail *trail, size_t place_, int order)
+entry_at(const struct trail *trail, size_t nth, int order)
 {
-    return order == BY_NODE ? place_ : trail->entry[place_].at_rank;
+    return order == BY_NODE ? nth : trail->entry[nth].at_rank;
 }
 
 static int

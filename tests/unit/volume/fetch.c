@@ -65,7 +65,6 @@ read_all(struct volume_file *file, uint64_t from, uint64_t to, size_t step)
     }
 }
 
-static struct store_ops counting_ops;
 static atomic_int get_count; /* of files: the service itself asks for its lease and more */
 
 static int
@@ -86,10 +85,8 @@ static int
 setup(void **state)
 {
     int rc = rig_setup(state);
-    counting_ops = *rig.hook->base.ops;
-    counting_ops.get = count_get;
-    rig.hook->base.ops = &counting_ops;
     atomic_store(&get_count, 0);
+    atomic_store(&rig.hook->get, count_get);
     return rc;
 }
 
@@ -210,7 +207,6 @@ random_reads_bring_one_block_each(void **state)
 
 /* ---- a store that stops, or fails, in the middle ---- */
 
-static struct store_ops gate_ops;
 static atomic_bool gate_closed;
 static _Atomic uint64_t
     gate_at; /* bytes of the object behind which nothing comes while it is closed */
@@ -253,11 +249,9 @@ gate_get(struct store *store, const struct store_get *req, struct store_object *
 static void
 use_gate(void)
 {
-    gate_ops = *rig.hook->base.ops;
-    gate_ops.get = gate_get;
     atomic_store(&gate_closed, false);
     atomic_store(&fail_to, 0);
-    rig.hook->base.ops = &gate_ops;
+    atomic_store(&rig.hook->get, gate_get);
 }
 
 static void
@@ -360,7 +354,7 @@ closing_the_service_does_not_wait_for_the_rest(void **state)
 struct mixer {
     pthread_t thread;
     unsigned seed;
-    int64_t until;
+    atomic_bool stop;
     atomic_uint reads, versions;
     uint64_t last;
 };
@@ -373,7 +367,7 @@ mixer_main(void *arg)
     struct volume_ctx ctx = rig.ctx;
     uint64_t seed = mixer->seed;
     scope_free char *data = malloc(256 << 10);
-    while (clock_mono_ns() < mixer->until) {
+    while (!atomic_load(&mixer->stop)) {
         struct volume_file *file = NULL;
         struct volume_attr attr;
         struct err err = ERR_INIT;
@@ -399,34 +393,45 @@ mixer_main(void *arg)
     return NULL;
 }
 
+static unsigned
+seen_by(struct mixer *mixer)
+{
+    unsigned versions = 0;
+    for (unsigned i = 0; i < 3; i++)
+        versions += atomic_load(&mixer[i].versions);
+    return versions;
+}
+
 static void
 no_read_mixes_two_versions(void **state)
 {
     (void)state;
     struct mixer mixer[3];
+    unsigned reads = 0;
     memset(mixer, 0, sizeof(mixer));
     put_big("f", 5 * MIB, 1);
     (void)node_of("f");
-    int64_t until = clock_mono_ns() + 2 * NS_PER_S;
+    int64_t begun = clock_mono_ns(), now = begun;
     for (unsigned i = 0; i < 3; i++) {
         mixer[i].seed = i + 1;
-        mixer[i].until = until;
         assert_int_equal(pthread_create(&mixer[i].thread, NULL, mixer_main, &mixer[i]), 0);
     }
-    for (uint64_t version = 2; clock_mono_ns() < until; version++) {
+    /* Two seconds, and on a busy machine until something was seen. */
+    for (uint64_t version = 2;
+         now - begun < 2 * NS_PER_S || (seen_by(mixer) < 6 && now - begun < 60 * NS_PER_S);
+         version++, now = clock_mono_ns()) {
         put_big("f", 5 * MIB + (version % 3) * MIB, version);
         clock_sleep_ns(30 * NS_PER_MS);
         if (version % 4 == 0)
             relist("");
     }
-    unsigned reads = 0, versions = 0;
     for (unsigned i = 0; i < 3; i++) {
+        atomic_store(&mixer[i].stop, true);
         assert_int_equal(pthread_join(mixer[i].thread, NULL), 0);
         reads += atomic_load(&mixer[i].reads);
-        versions += atomic_load(&mixer[i].versions);
     }
-    assert_true(reads > 20);
-    assert_true(versions > 3);
+    assert_true(reads > 10);
+    assert_true(seen_by(mixer) >= 6);
 }
 
 /* ---- space ---- */

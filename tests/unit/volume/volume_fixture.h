@@ -29,6 +29,9 @@
 
 enum hook_op { HOOK_HEAD, HOOK_GET, HOOK_PUT, HOOK_DELETE, HOOK_COPY, HOOK_LIST, HOOK_OPS };
 
+typedef int hook_get_fn(struct store *store, const struct store_get *req, struct store_object *out,
+                        struct err *err);
+
 /* A store around mem: that holds, fails or interrupts what the test says. */
 struct hook_store {
     struct store base;
@@ -40,6 +43,7 @@ struct hook_store {
     atomic_int lose[HOOK_OPS]; /* so many next answers get lost: it is done, and nobody knows */
     _Atomic(void (*)(enum hook_op op,
                      const char *key)) after; /* called once, before the answer is passed on */
+    _Atomic(hook_get_fn *) get;               /* a test's own GET, before hook_get() */
     bool weak_delete;                         /* as RGW: DELETE and COPY ignore conditions */
     atomic_int list_pause_ms;                 /* before each entry of a listing */
     char placed[512]; /* how the last PUT of a file asked to be kept: "class encryption key" */
@@ -124,6 +128,14 @@ hook_get(struct store *store, const struct store_get *req, struct store_object *
     int rc = store_get(rig.mem, req, out, err);
     hook_after(hook_of(store), HOOK_GET, req->key);
     return rc;
+}
+
+static inline int
+hook_get_any(struct store *store, const struct store_get *req, struct store_object *out,
+             struct err *err)
+{
+    hook_get_fn *get = atomic_load(&hook_of(store)->get);
+    return get != NULL ? get(store, req, out, err) : hook_get(store, req, out, err);
 }
 
 static inline int
@@ -244,7 +256,7 @@ hook_wrap(bool weak_delete)
 {
     static const struct store_ops ops = { .name = "hook",
                                           .head = hook_head,
-                                          .get = hook_get,
+                                          .get = hook_get_any,
                                           .put = hook_put,
                                           .del = hook_del,
                                           .copy = hook_copy,
