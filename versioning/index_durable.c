@@ -35,15 +35,12 @@ index_durable_release(struct index_durable *durable)
 static int
 open_wal(struct index *index, struct err *err)
 {
-    char *path = NULL;
     if (index->durable.fd >= 0)
         return 0;
-    if (asprintf(&path, "%s-wal", index->path) < 0)
-        return err_nomem(err);
+    /* Absolute, as SQLite opened it: the working directory may be another one by now. */
+    const char *path = sqlite3_filename_wal(sqlite3_db_filename(index->writer.db, "main"));
     index->durable.fd = sys->openat(AT_FDCWD, path, O_RDWR | O_NOFOLLOW, 0);
-    int sys_errno = errno;
-    free(path);
-    return index->durable.fd >= 0 ? 0 : err_sys(err, sys_errno, "cannot open the index's WAL");
+    return index->durable.fd >= 0 ? 0 : err_sys(err, errno, "cannot open the index's WAL");
 }
 
 /* INV-2: a failed sync is never tried again as a success. */
