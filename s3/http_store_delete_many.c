@@ -17,6 +17,7 @@
  * repeated without harm: these keys are write-once.
  */
 
+#define BYTES_PER_KEY 131072 /* what a key counts as in the default deadline */
 #define BATCH 1000
 #define SINGLES_AT_ONCE 8
 
@@ -271,7 +272,9 @@ http_store_delete_many(struct store *store, const char *const *keys, size_t coun
     for (size_t at = 0; at < count; at += BATCH) {
         struct batch batch = { .self = http_store_of(store),
                                .count = count - at < BATCH ? count - at : BATCH,
-                               .deadline_ns = http_store_deadline(deadline_ns, 0) };
+                               .deadline_ns = 0 };
+        /* Swift deletes the keys of a batch one after the other. */
+        batch.deadline_ns = http_store_deadline(deadline_ns, batch.count * BYTES_PER_KEY);
         struct err own = ERR_INIT;
         if (delete_some(&batch, keys + at, &teller, &own) == 0)
             continue;

@@ -288,12 +288,19 @@ copies_part(struct asking *asking, bool twice)
     return copied;
 }
 
+/* The object of our own upload, too: Swift's condition holds for no object that was made of parts. */
 static void
 ask_copy_part(struct asking *asking)
 {
+    const char *plain = asking->source;
     asking->seen->part_copied = copies_part(asking, false);
     if (!asking->seen->part_copied)
         asking->seen->part_copied_twice = copies_part(asking, true);
+    asking->source = asking->key;
+    bool works = !asking->seen->kept_parts || copies_part(asking, false);
+    asking->source = plain;
+    asking->seen->part_copied = asking->seen->part_copied && works;
+    asking->seen->part_copied_twice = asking->seen->part_copied_twice && works;
 }
 
 static void

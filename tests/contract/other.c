@@ -36,10 +36,11 @@ bad_range(struct ctx *ctx)
 static void
 too_large(struct ctx *ctx)
 {
-    bool in_parts = ctx->store->caps.multipart != STORE_NO;
+    const struct store_caps *caps = &ctx->store->caps;
+    uint64_t max = caps->multipart != STORE_NO ? LIMIT_FILE_SIZE : caps->max_put_bytes;
     struct store_put req = {
         .key = key_of(ctx, "large"),
-        .body = { .mem = "", .fd = -1, .size = (in_parts ? LIMIT_FILE_SIZE : LIMIT_PUT_BODY) + 1 },
+        .body = { .mem = "", .fd = -1, .size = max + 1 },
     };
 
     CHECK_ERROR(ctx, store_put(ctx->store, &req, &ctx->res, &ctx->err), ERR_TOO_LARGE);

@@ -2,7 +2,7 @@
 # A whole gateway on stores that cannot do everything: each role of the fault server, Swift and R2's local server. doctor names
 # what is missing in words that say what to do, files are written, changed, renamed and deleted through a mount and read back
 # out of the bucket, and where conditions are ignored a change from outside is still not overwritten unseen.
-# timeout: 600
+# timeout: 900
 . "$(dirname "$0")/../support/lib.sh"
 lib_begin weak-stores
 need_fuse
