@@ -37,7 +37,8 @@ running() { # NAME: prints the pid
 launch() { # NAME COMMAND...: output in NAME.out
     local name=$1 pid
     shift
-    setsid "$@" </dev/null >"$dir/$name.out" 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
+    : >"$dir/$name.out" # here, not in the child: who waits for a word in it must not find the last start's
+    setsid "$@" </dev/null >>"$dir/$name.out" 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
     pid=$!
     echo "$pid $(started_at "$pid")" >"$dir/$name.pid"
 }
