@@ -25,10 +25,10 @@ struct probe_seen {
     bool kept_after_copy;
     bool listed; /* each of three listings right after a change showed it */
     bool name_folded,
-        name_kept;   /* a decomposed name is there as its composed form; as itself only */
+        name_kept;    /* a decomposed name is there as its composed form; as itself only */
     bool bytes_asked; /* a name that is not UTF-8 was tried */
     bool bytes_kept;  /* it comes back as it is */
-    bool long_meta; /* 1,600 bytes of metadata in one value were taken */
+    bool long_meta;   /* 1,600 bytes of metadata in one value were taken */
     bool presign_works;
     bool slow_down; /* a write of a key was answered 429: too soon after the one before */
     /* Completions of uploads in parts (probe_multi.c): of a new key with If-None-Match: *, without a condition where

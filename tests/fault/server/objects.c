@@ -13,11 +13,11 @@ static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* protects all objects, uploads and modes */
 _Atomic bool objects_lenient;
 struct mode mode_default = { .page = 1000,
-                                   .min_part = 5u << 20,
-                                   .max_copy = MAX_OBJECT,
-                                   .write_ms = 1000,
-                                   .lag_ms = 3000,
-                                   .lag_lists = 0 };
+                             .min_part = 5u << 20,
+                             .max_copy = MAX_OBJECT,
+                             .write_ms = 1000,
+                             .lag_ms = 3000,
+                             .lag_lists = 0 };
 struct mode objects_modes = { .page = 1000,
                               .min_part = 5u << 20,
                               .max_copy = MAX_OBJECT,
