@@ -376,6 +376,36 @@ no_checksums_but_the_payloads(void **state)
                         "XUFAKrxLKna5cZ2REBfFkg==");
 }
 
+/* To a store on this machine: what the server would hash only for the signature goes unsigned, if the MD5 says that it is whole. */
+static void
+large_bodies_go_unsigned_with_their_md5(void **state)
+{
+    (void)state;
+    enum { SIZE = 9 << 20 };
+    uint8_t sha[SHA256_SIZE], md[MD5_SIZE];
+    char hex[SHA256_HEX];
+    char *bytes = calloc(1, SIZE);
+    assert_non_null(bytes);
+    OK(sha256(bytes, SIZE, sha, &err));
+    OK(md5(bytes, SIZE, md, &err));
+    hex_encode(sha, sizeof(sha), hex);
+    struct store_put req = {
+        .key = "large",
+        .body = { .mem = bytes, .fd = -1, .size = SIZE, .sha256 = sha, .md5 = md },
+        .deadline_ns = soon()
+    };
+    struct store_put_result res;
+    OK(store_put(store, &req, &res, &err));
+    assert_string_equal(field(head_of("PUT", "/bucket/pre/large"), "x-amz-content-sha256"),
+                        "UNSIGNED-PAYLOAD");
+    assert_int_equal(fields(head_of("PUT", "/bucket/pre/large"), "content-md5"), 1);
+    req.key = "large2";
+    req.body.md5 = NULL;
+    OK(store_put(store, &req, &res, &err));
+    assert_string_equal(field(head_of("PUT", "/bucket/pre/large2"), "x-amz-content-sha256"), hex);
+    free(bytes);
+}
+
 /* B196: one host, the one that is signed, on HTTP/1.1; nothing that makes a server wait. */
 static void
 one_host(void **state)
@@ -588,6 +618,7 @@ main(void)
         TEST(no_body_no_body_headers),
         TEST(an_empty_body_has_a_length),
         TEST(no_checksums_but_the_payloads),
+        TEST(large_bodies_go_unsigned_with_their_md5),
         TEST(one_host),
         TEST(no_codings),
         TEST(names_are_encoded_once),
