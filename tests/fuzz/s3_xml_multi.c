@@ -83,8 +83,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         HOLDS(!is_error && id[0] && memchr(id, 0, sizeof(id)));
     if (xml_multi_part_copied(text, size, etag, &err) == 0)
         HOLDS(!is_error && etag[0] && !strchr(etag, '"'));
+    /* "" is one that is not told (Ceph RGW 16) or cannot be used: the HEAD afterwards tells it. */
     if (xml_multi_completed(text, size, etag, &err) == 0)
-        HOLDS(!is_error && etag[0] && !strchr(etag, '"'));
+        HOLDS(!is_error && !strchr(etag, '"'));
     if (xml_multi_deleted(text, size, note_deleted, &deleted, &err) == 0)
         HOLDS(!is_error);
     check_uploads(text, size);
