@@ -158,6 +158,11 @@ for name in plain foo foo.js -dash .hidden; do
 done
 
 # ---- what s3fs changes about our objects: the bytes, and so the ETag, stay ----
+# What is found by the time alone is found against an earlier listing: there has to be one since our own writes.
+for _ in 1 2 3; do
+    sleep 1.5
+    ls -lR "$M/out" >/dev/null
+done
 chmod 600 "$WORK/s3fs/out/with space"
 touch -d @1555555555 "$WORK/s3fs/out/with space"
 chmod 711 "$WORK/s3fs/out/sub dir"
