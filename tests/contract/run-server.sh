@@ -35,7 +35,9 @@ done
 work=$(mktemp -d "${TMPDIR:-/tmp}/holdfast-contract-$kind.XXXXXX")
 trap '"$support/$kind.sh" wipe "$work/server" >/dev/null 2>&1 || true; rm -rf -- "$work"' EXIT
 export RGW_STORE=memstore
-"$support/$kind.sh" start "$work/server" ${options[@]+"${options[@]}"} >"$work/env"
+status=0
+"$support/$kind.sh" start "$work/server" ${options[@]+"${options[@]}"} >"$work/env" || status=$?
+[ "$status" = 0 ] || exit "$status"
 "$support/$kind.sh" bucket "$work/server" "$bucket" >/dev/null
 "$support/$kind.sh" env "$work/server" >"$work/env"
 while read -r line; do export "${line?}"; done <"$work/env"
