@@ -1,30 +1,68 @@
 #include "base/json.h"
 
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/parse.h"
 
 /*
- * jansson 2.14 does not look at every failed allocation: its lexer then drops a character and goes
- * on (load.c, lex_save), so a document could silently change. This sees each failure, and
- * json_parse() discards what was made.
+ * jansson 2.14 does not look at every failed allocation: its lexer then drops a character and goes on (load.c, lex_save), so
+ * a document could silently change, and a string whose closing quote was dropped is read beyond its end. So each failure is
+ * seen here, json_parse() discards what was made, and the lexer's buffer goes on in a reserve until jansson has given up.
+ * That buffer doubles from 16 bytes; all else that is asked for meanwhile is refused, which ends the parsing.
  */
+#define LEXER_LEAST 16u
 static _Thread_local bool allocation_failed;
+static pthread_mutex_t reserve_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* from the first failure to the end of json_parse() */
+static _Alignas(
+    max_align_t) char reserve[8u * LIMIT_JSON_DOC]; /* pages nobody touches cost nothing */
+static size_t reserve_used;
+
+static void *
+from_reserve(size_t size)
+{
+    if (!allocation_failed)
+        pthread_mutex_lock(&reserve_lock);
+    allocation_failed = true;
+    if (size < LEXER_LEAST || (size & (size - 1)) != 0 || size > sizeof(reserve) - reserve_used)
+        return NULL;
+    void *mem = reserve + reserve_used;
+    reserve_used += size;
+    return mem;
+}
+
+static void
+reserve_release(void)
+{
+    reserve_used = 0;
+    pthread_mutex_unlock(&reserve_lock);
+}
+
+static _Thread_local bool parsing;
 
 static void *
 watched_malloc(size_t size)
 {
     void *mem = malloc(size);
-    if (!mem)
-        allocation_failed = true;
-    return mem;
+    return mem || !parsing ? mem : from_reserve(size);
+}
+
+static void
+watched_free(void *mem)
+{
+    uintptr_t at = (uintptr_t)mem;
+    if (at < (uintptr_t)reserve || at >= (uintptr_t)reserve + sizeof(reserve))
+        free(mem);
 }
 
 /* Before main(), because jansson reads the functions without a lock. */
 __attribute__((constructor)) static void
 watch_allocations(void)
 {
-    json_set_alloc_funcs(watched_malloc, free);
+    json_set_alloc_funcs(watched_malloc, watched_free);
 }
 
 void
@@ -43,14 +81,18 @@ json_parse(const char *text, size_t len, struct err *err)
     }
     json_error_t why;
     allocation_failed = false;
+    parsing = true;
     json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+    parsing = false;
     if (value && !allocation_failed)
         return value;
     json_decref(value);
-    if (allocation_failed)
+    if (allocation_failed) {
+        reserve_release();
         err_nomem(err);
-    else
+    } else {
         err_set(err, ERR_INVAL, "json, line %d: %s", why.line, why.text);
+    }
     return NULL;
 }
 

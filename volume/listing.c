@@ -490,7 +490,8 @@ find_bare(void *arg, const struct index_node *row, struct err *err)
     bare->after = row->id;
     bare->seen++;
     if (bare->count == BARE_MAX || row->kind != INDEX_DIR ||
-        bsearch(&row->id, shown->id, shown->count, sizeof(*shown->id), compare_ids) != NULL)
+        (shown->count > 0 &&
+         bsearch(&row->id, shown->id, shown->count, sizeof(*shown->id), compare_ids) != NULL))
         return 0;
     if (is_bare(bare->tx, row, &found, err) != 0)
         return -1;
