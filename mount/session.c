@@ -60,7 +60,7 @@ write_reply(int fd, struct iovec *parts, int count, void *userdata)
     return writev(fd, parts, count);
 }
 
-static ssize_t
+static ssize_t /* NOLINTNEXTLINE(readability-function-size): libfuse's parameters */
 splice_reply(int from, off_t *from_off, int to, off_t *to_off, size_t len, unsigned flags,
              void *userdata)
 {

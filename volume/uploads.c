@@ -253,8 +253,10 @@ collect_prefix(void *arg, const struct index_volume *row, struct err *err)
 {
     struct prefixes *all = arg;
     (void)err;
-    if (all->count < BATCH)
-        text_set(all->prefix[all->count++], row->prefix);
+    if (all->count < BATCH) {
+        text_set(all->prefix[all->count], row->prefix);
+        all->count++;
+    }
     return 0;
 }
 

@@ -63,34 +63,52 @@ in_order_they_are_known(void **state)
 }
 
 static void
+change_size(struct cache_file *file, uint64_t size)
+{
+    struct err err = ERR_INIT;
+    RUN_OK(err, cache_file_truncate(file, size, &err));
+}
+
+static void
+allocate(struct cache_file *file, int mode, uint64_t len)
+{
+    struct err err = ERR_INIT;
+    RUN_OK(err, cache_file_allocate(file, mode, 0, len, &err));
+}
+
+static void
+break_order(struct cache_file *file, int way)
+{
+    switch (way) {
+    case 0: /* over what is there */
+        put(file, "x", 3);
+        break;
+    case 1: /* behind a hole */
+        put(file, "x", 20);
+        break;
+    case 2:
+        change_size(file, 5);
+        break;
+    case 3:
+        change_size(file, 30);
+        break;
+    case 4:
+        allocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4);
+        break;
+    default:
+        allocate(file, 0, 100);
+        break;
+    }
+}
+
+static void
 any_other_order_ends_them(void **state)
 {
     (void)state;
-    struct err err = ERR_INIT;
     for (int way = 0; way < 6; way++) {
         struct cache_file *file = make_file(10 + way, 0, 'a', true);
         put(file, "0123456789", 0);
-        switch (way) {
-        case 0: /* over what is there */
-            put(file, "x", 3);
-            break;
-        case 1: /* behind a hole */
-            put(file, "x", 20);
-            break;
-        case 2:
-            RUN_OK(err, cache_file_truncate(file, 5, &err));
-            break;
-        case 3:
-            RUN_OK(err, cache_file_truncate(file, 30, &err));
-            break;
-        case 4:
-            RUN_OK(err, cache_file_allocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4,
-                                            &err));
-            break;
-        default:
-            RUN_OK(err, cache_file_allocate(file, 0, 0, 100, &err));
-            break;
-        }
+        break_order(file, way);
         for (uint64_t size = 0; size < 101; size++)
             assert_false(is_known(file, size));
         assert_right(file);

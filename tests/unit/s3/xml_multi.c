@@ -35,8 +35,8 @@ initiated(void **state)
         "<InitiateMultipartUploadResult><UploadId></UploadId></InitiateMultipartUploadResult>",
         "<InitiateMultipartUploadResult></InitiateMultipartUploadResult>",
         "<Error><Code>InternalError</Code><UploadId>x</UploadId></Error>",
-        "<InitiateMultipartUploadResult><UploadId>a</UploadId><UploadId>b</UploadId>"
-        "</InitiateMultipartUploadResult>",
+        ("<InitiateMultipartUploadResult><UploadId>a</UploadId><UploadId>b</UploadId>"
+         "</InitiateMultipartUploadResult>"),
     };
     for (size_t i = 0; i < COUNT(bad); i++) {
         assert_int_equal(xml_multi_initiated(TEXT(bad[i]), id, &err), -1);
@@ -67,7 +67,7 @@ completed(void **state)
     assert_string_equal(etag, "");
     const char *const bad[] = {
         "    ",
-        "  " XML "<Error><Code>InternalError</Code></Error>",
+        ("  " XML "<Error><Code>InternalError</Code></Error>"),
         "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>",
         "<CompleteMultipartUploadResult><ETag>\"a-1\"</ETag>",
         "<CopyObjectResult><ETag>\"a-1\"</ETag></CopyObjectResult>",
