@@ -5,6 +5,8 @@
 #include "base/scope.h"
 #include "s3/xml_walk_impl.h"
 
+/* Expat still tells the end of an empty element, and sometimes more, after it was stopped (XML_StopParser in expat.h): each
+ * handler looks at `failed` first. */
 static void
 stop(struct xml_walk *walk)
 {
@@ -17,6 +19,8 @@ on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
 {
     (void)attributes;
     struct xml_walk *walk = arg;
+    if (walk->failed)
+        return;
     const char *local = strrchr(name, '|');
     local = local ? local + 1 : name;
     if (walk->depth == XML_DEPTH_MAX || strlen(local) >= XML_NAME_MAX) {
@@ -35,6 +39,8 @@ on_end(void *arg, const XML_Char *name)
 {
     (void)name;
     struct xml_walk *walk = arg;
+    if (walk->failed)
+        return;
     const char *local = walk->name[walk->depth - 1];
     if (walk->end(walk, local, buf_cstr(&walk->text)) < 0) {
         stop(walk);
@@ -48,7 +54,7 @@ static void XMLCALL
 on_text(void *arg, const XML_Char *text, int len)
 {
     struct xml_walk *walk = arg;
-    if (buf_append(&walk->text, text, (size_t)len, walk->err) < 0)
+    if (!walk->failed && buf_append(&walk->text, text, (size_t)len, walk->err) < 0)
         stop(walk);
 }
 
@@ -61,8 +67,10 @@ on_doctype(void *arg, const XML_Char *name, const XML_Char *sysid, const XML_Cha
     (void)pubid;
     (void)internal;
     struct xml_walk *walk = arg;
-    err_set(walk->err, ERR_STORE_BAD_ANSWER, "the document has a DOCTYPE");
-    stop(walk);
+    if (!walk->failed) {
+        err_set(walk->err, ERR_STORE_BAD_ANSWER, "the document has a DOCTYPE");
+        stop(walk);
+    }
 }
 
 int
