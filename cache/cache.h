@@ -101,17 +101,15 @@ int cache_map_begin(struct cache_file *file, uint64_t size, struct err *err) MUS
 /* The first missing run of blocks touching [off, off+len), as a byte range clipped to the file; false when all are there. */
 bool cache_map_missing(struct cache_file *file, uint64_t off, uint64_t len, uint64_t *miss_off,
                        uint64_t *miss_len);
-/* Puts bytes of whole blocks (or up to the end of file) in place, then marks them; takes space. */
-int cache_map_fill(struct cache_file *file, uint64_t off, const void *data, size_t len,
-                   struct err *err) MUST_CHECK;
 bool cache_complete(struct cache_file *file);
-/* Bytes on their way into missing blocks: written as they come, each block marked once it is whole. The caller sees to it that
- * a block has one filler at a time. After an error `off` tells how far it came; it may go on there. */
+/* Bytes on their way into missing blocks: written as they come, each block marked once it is whole. Blocks that are there stay
+ * as they are: a writer may have changed them since. The caller sees to it that a block has one filler at a time. After an error `off` tells how far it came; it may go on there. */
 struct cache_fill {
     struct cache_file *file;
     uint64_t off,
         end; /* the next byte, and behind the last; both at borders of blocks or the end of the file */
     uint64_t promised; /* space taken for the block at `off` */
+    bool begun, there; /* that block: some of it came; it was there before */
 };
 int cache_fill_bytes(struct cache_fill *fill, const void *data, size_t len,
                      struct err *err) MUST_CHECK;

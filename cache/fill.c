@@ -17,6 +17,30 @@ block_end(const struct cache_fill *fill)
     return end < fill->end ? end : fill->end;
 }
 
+static int
+begin_block(struct cache_fill *fill, uint64_t end, struct err *err)
+{
+    struct cache_file *file = fill->file;
+    pthread_mutex_lock(&file->map_lock);
+    int rc = cache_map_load_locked(file, err);
+    const struct cache_map *map = &file->map;
+    fill->there =
+        rc == 0 && (map->bits == NULL || cache_map_has(map, fill->off / CACHE_BLOCK_SIZE));
+    bool borders = map->bits == NULL || (fill->off % CACHE_BLOCK_SIZE == 0 &&
+                                         (end % CACHE_BLOCK_SIZE == 0 || end == map->size));
+    pthread_mutex_unlock(&file->map_lock);
+    if (rc != 0)
+        return -1;
+    if (!borders)
+        return err_set(err, ERR_INTERNAL, "the cache was given half a block");
+    uint64_t bytes = fill->there ? 0 : end - fill->off;
+    if (bytes > 0 && cache_space_promise(file->cache, bytes, err) != 0)
+        return -1;
+    fill->promised = bytes;
+    fill->begun = true;
+    return 0;
+}
+
 /* Data before its bit. */
 static int
 finish_block(struct cache_fill *fill, struct err *err)
@@ -24,6 +48,8 @@ finish_block(struct cache_fill *fill, struct err *err)
     struct cache_file *file = fill->file;
     uint64_t block = (fill->off - 1) / CACHE_BLOCK_SIZE;
     cache_fill_end(fill);
+    if (fill->there)
+        return 0;
     scope_unlock pthread_mutex_t *held = scope_lock(&file->map_lock);
     (void)held;
     if (cache_map_load_locked(file, err) != 0)
@@ -40,12 +66,9 @@ cache_fill_bytes(struct cache_fill *fill, const void *data, size_t len, struct e
         size_t part = len < end - fill->off ? len : (size_t)(end - fill->off);
         if (part == 0)
             return err_set(err, ERR_INTERNAL, "the cache was given more than was asked for");
-        if (fill->promised == 0) {
-            if (cache_space_promise(fill->file->cache, end - fill->off, err) != 0)
-                return -1;
-            fill->promised = end - fill->off;
-        }
-        if (sys_write_full(fill->file->fd, at, part, (off_t)fill->off, err) != 0)
+        if (!fill->begun && begin_block(fill, end, err) != 0)
+            return -1;
+        if (!fill->there && sys_write_full(fill->file->fd, at, part, (off_t)fill->off, err) != 0)
             return err_wrap(err, "cannot write to the cache");
         fill->off += part;
         at += part;
@@ -62,6 +85,7 @@ cache_fill_end(struct cache_fill *fill)
     if (fill->promised > 0)
         cache_space_settle(fill->file, fill->promised);
     fill->promised = 0;
+    fill->begun = false;
 }
 
 /* ---- being read ---- */

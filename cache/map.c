@@ -347,69 +347,6 @@ cache_map_unmark_locked(struct cache_file *file, uint64_t first, uint64_t end, s
     return fd < 0 ? 0 : write_bits(fd, map, first, end, err);
 }
 
-/* The next run of missing blocks in [*at, end); false: none. */
-static bool
-next_missing(struct cache_file *file, uint64_t *at, uint64_t end, uint64_t *run_end)
-{
-    scope_unlock pthread_mutex_t *held = scope_lock(&file->map_lock);
-    (void)held;
-    const struct cache_map *map = &file->map;
-    if (map->bits == NULL)
-        return false;
-    while (*at < end && cache_map_has(map, *at))
-        ++*at;
-    *run_end = *at;
-    while (*run_end < end && !cache_map_has(map, *run_end))
-        ++*run_end;
-    return *at < end;
-}
-
-static int
-fill_run(struct cache_file *file, uint64_t off, const void *data, size_t len, struct err *err)
-{
-    int rc = cache_space_promise(file->cache, len, err);
-    if (rc != 0)
-        return -1;
-    rc = sys_write_full(file->fd, data, len, (off_t)off, err);
-    cache_space_settle(file, len);
-    if (rc != 0)
-        return err_wrap(err, "cannot write to the cache");
-    scope_unlock pthread_mutex_t *held = scope_lock(&file->map_lock);
-    (void)held;
-    if (file->map.bits == NULL) /* another thread brought the rest meanwhile */
-        return 0;
-    return cache_map_mark_locked(file, off / CACHE_BLOCK_SIZE, blocks_of(off + len), err);
-}
-
-int
-cache_map_fill(struct cache_file *file, uint64_t off, const void *data, size_t len, struct err *err)
-{
-    uint64_t run_end = 0;
-    pthread_mutex_lock(&file->map_lock);
-    int rc = cache_map_load_locked(file, err);
-    uint64_t size = file->map.size;
-    bool complete = file->map.bits == NULL;
-    pthread_mutex_unlock(&file->map_lock);
-    if (rc != 0)
-        return -1;
-    if (complete || len == 0)
-        return 0;
-    if (off % CACHE_BLOCK_SIZE != 0 || off > size || len > size - off ||
-        (len % CACHE_BLOCK_SIZE != 0 && off + len != size))
-        return err_set(err, ERR_INTERNAL, "the cache was given half a block");
-    /* Blocks that are there stay as they are: a writer may have changed them since. */
-    for (uint64_t at = off / CACHE_BLOCK_SIZE, end = blocks_of(off + len);
-         next_missing(file, &at, end, &run_end); at = run_end) {
-        uint64_t from = at * CACHE_BLOCK_SIZE;
-        uint64_t to = run_end * CACHE_BLOCK_SIZE;
-        if (to > off + len)
-            to = off + len;
-        if (fill_run(file, from, (const char *)data + (from - off), (size_t)(to - from), err) != 0)
-            return -1;
-    }
-    return 0;
-}
-
 /* The bits as they are are copied before the data is synced, so that none counts whose data came later. */
 int
 cache_map_seal(struct cache_file *file, struct err *err)

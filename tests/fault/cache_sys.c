@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "support/fail_sys.h"
+#include "tests/support/fill.h"
 
 /*
  * The life of three content files, with the n-th system call of a promise killed or failing, for every n. What was answered
@@ -85,11 +86,11 @@ partial_life(struct cache *cache, struct err *err)
         return -1;
     int rc = cache_map_begin(file, 3 * BLOCK, err);
     if (rc == 0)
-        rc = reach(cache_map_fill(file, BLOCK, block, BLOCK, err), FILLED);
+        rc = reach(fill_blocks(file, BLOCK, block, BLOCK, err), FILLED);
     if (rc == 0)
         rc = reach(cache_map_seal(file, err), SEALED);
     if (rc == 0)
-        rc = reach(cache_map_fill(file, 0, block, BLOCK, err), REFILLED);
+        rc = reach(fill_blocks(file, 0, block, BLOCK, err), REFILLED);
     cache_put(file);
     return rc;
 }

@@ -1,3 +1,4 @@
+#include "tests/support/fill.h"
 #include "tests/unit/cache/cache_fixture.h"
 
 #include <sys/wait.h>
@@ -25,8 +26,7 @@ fill(struct cache_file *file, unsigned first, char byte)
 {
     struct err err = ERR_INIT;
     memset(block, byte, sizeof(block));
-    RUN_OK(err,
-           cache_map_fill(file, (uint64_t)first * BLOCK, block, first == 3 ? 100 : BLOCK, &err));
+    RUN_OK(err, fill_blocks(file, (uint64_t)first * BLOCK, block, first == 3 ? 100 : BLOCK, &err));
 }
 
 /* off and len of the first missing run in [from, from + len) */
@@ -88,9 +88,9 @@ test_half_blocks_are_refused(void **state)
     (void)state;
     struct err err = ERR_INIT;
     struct cache_file *file = begin(1);
-    assert_int_equal(cache_map_fill(file, 1, block, BLOCK, &err), -1);
-    assert_int_equal(cache_map_fill(file, 0, block, BLOCK - 1, &err), -1);
-    assert_int_equal(cache_map_fill(file, 3 * BLOCK, block, 101, &err), -1);
+    assert_int_equal(fill_blocks(file, 1, block, BLOCK, &err), -1);
+    assert_int_equal(fill_blocks(file, 0, block, BLOCK - 1, &err), -1);
+    assert_int_equal(fill_blocks(file, 3 * BLOCK, block, 101, &err), -1);
     assert_int_equal(err.code, ERR_INTERNAL);
     expect_missing(file, 0, SIZE, 0, SIZE);
     cache_put(file);
@@ -110,7 +110,7 @@ test_present_blocks_keep_what_was_written(void **state)
     RUN_OK(err, cache_file_write(file, "w", 1, 5, &err));
     static char all[SIZE];
     memset(all, 'z', sizeof(all));
-    RUN_OK(err, cache_map_fill(file, 0, all, SIZE, &err));
+    RUN_OK(err, fill_blocks(file, 0, all, SIZE, &err));
     assert_true(cache_complete(file));
     assert_int_equal(cache_file_read(file, &byte, 1, 5, &err), 1);
     assert_int_equal(byte, 'w');

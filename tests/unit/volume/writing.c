@@ -1,3 +1,4 @@
+#include "tests/support/fill.h"
 #include "tests/unit/volume/volume_fixture.h"
 
 /* Writing opens: what may not be lost whatever else happens to the file meanwhile. */
@@ -343,8 +344,8 @@ a_writer_completes_a_file_with_many_gaps(void **state)
     assert_non_null(block);
     memset(block, 'x', CACHE_BLOCK_SIZE);
     for (uint64_t i = 0; i < blocks; i += 2)
-        RUN_OK(rig.err, cache_map_fill(inode->file, i * CACHE_BLOCK_SIZE, block, CACHE_BLOCK_SIZE,
-                                       &rig.err));
+        RUN_OK(rig.err,
+               fill_blocks(inode->file, i * CACHE_BLOCK_SIZE, block, CACHE_BLOCK_SIZE, &rig.err));
     free(block);
     pthread_mutex_unlock(&inode->lock);
     struct volume_file *file = open_at("big", O_RDWR);
