@@ -46,6 +46,7 @@ launch() { # NAME COMMAND...: output in NAME.out
 halt() { # NAME
     local pid i
     if pid=$(running "$1"); then
+        kill -CONT "$pid" 2>/dev/null || true
         kill -TERM "$pid" 2>/dev/null || true
         for ((i = 0; i < 100; i++)); do
             running "$1" >/dev/null || break

@@ -23,61 +23,20 @@ access_key=HFTESTACCESSKEY00001
 secret_key='hfTestSecret/Key+00000000000000000000001'
 other_access_key=HFSTRANGERKEY0000001
 other_secret_key='hfStranger/Key+0000000000000000000000001'
-mark='holdfast test cluster'
+# shellcheck source=daemons.sh
+. "$(dirname "${BASH_SOURCE[0]}")/daemons.sh"
+daemons_begin rgw.sh 'holdfast test cluster'
 
-die() {
-    echo "rgw.sh: $*" >&2
-    exit 1
-}
-
-# ---- daemons: a pid file holds the pid and the start time, so that a reused pid is never taken for ours ----
-started_at() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
-
-running() { # NAME: prints the pid
-    local pid since
-    read -r pid since 2>/dev/null <"$dir/$1.pid" || return 1
-    [ -n "$since" ] && [ "$(started_at "$pid")" = "$since" ] && echo "$pid"
-}
-
-launch() { # NAME COMMAND...
-    local name=$1 pid preload=''
+launch_unsynced() { # NAME COMMAND...: without fsync
+    local name=$1
     shift
-    [ "$name" = rgw ] || preload=$(ldconfig -p | sed -n 's/.*=> \(.*libeatmydata\.so\).*/\1/p' | head -n 1)
-    LD_PRELOAD=$preload setsid "$@" </dev/null >>"$dir/$name.out" 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
-    pid=$!
-    echo "$pid $(started_at "$pid")" >"$dir/$name.pid"
+    launch "$name" env LD_PRELOAD="$(ldconfig -p | sed -n 's/.*=> \(.*libeatmydata\.so\).*/\1/p' | head -n 1)" "$@"
 }
 
-halt() { # NAME
-    local pid i
-    if pid=$(running "$1"); then
-        kill -CONT "$pid" 2>/dev/null || true
-        kill -TERM "$pid" 2>/dev/null || true
-        for ((i = 0; i < 100; i++)); do
-            running "$1" >/dev/null || break
-            sleep 0.1
-        done
-        ! running "$1" >/dev/null || kill -KILL "$pid" 2>/dev/null || true
-    fi
-    rm -f "$dir/$1.pid"
-}
 halt_all() {
     halt rgw
     halt osd
     halt mon
-}
-
-until_ready() { # DAEMON SECONDS COMMAND...
-    local name=$1 deadline=$((SECONDS + $2))
-    shift 2
-    until "$@" >/dev/null 2>&1; do
-        if ! running "$name" >/dev/null || [ "$SECONDS" -ge "$deadline" ]; then
-            tail -n 15 "$dir/$name.out" >&2
-            halt_all
-            die "$name did not come up in '$dir'"
-        fi
-        sleep 0.1
-    done
 }
 
 ceph_() { timeout 30 ceph -c "$conf" --connect-timeout 10 "$@"; }
@@ -85,13 +44,6 @@ osd_is_up() { ceph_ osd stat | grep -q ' 1 up'; }
 rgw_answers() { curl -s -f -o /dev/null --noproxy '*' -m 2 "http://127.0.0.1:$RGW_PORT/"; }
 
 # ---- the first start ----
-free_ports() { # N distinct ports that nothing uses now
-    python3 -c 'import socket, sys
-held = [socket.socket() for _ in range(int(sys.argv[1]))]
-for s in held: s.bind(("127.0.0.1", 0))
-print(*[s.getsockname()[1] for s in held])' "$1"
-}
-
 write_settings() {
     local port tls_port mon_port
     read -r port tls_port mon_port < <(free_ports 3)
@@ -234,32 +186,22 @@ make_users() {
 }
 
 # ---- commands ----
-load_settings() {
-    [ -f "$dir/settings" ] || die "'$dir' holds no cluster: start it first"
-    # shellcheck disable=SC1091
-    . "$dir/settings"
-}
-
 start() {
     local program
     for program in ceph-mon ceph-osd ceph radosgw radosgw-admin monmaptool curl python3; do
         command -v "$program" >/dev/null || die "'$program' is missing: run scripts/setup --tests"
     done
-    mkdir -p "$dir"
-    if [ ! -f "$dir/mark" ]; then
-        [ -z "$(ls -A "$dir")" ] || die "'$dir' is neither empty nor a cluster of this script"
-        echo "$mark" >"$dir/mark"
-    fi
+    claim_dir
     if [ ! -f "$dir/made" ]; then
         halt_all
         make_cluster
     fi
     load_settings
     if running rgw >/dev/null && rgw_answers; then return 0; fi
-    running mon >/dev/null || launch mon ceph-mon -c "$conf" -f -i a
+    running mon >/dev/null || launch_unsynced mon ceph-mon -c "$conf" -f -i a
     until_ready mon 30 ceph -c "$conf" --connect-timeout 5 mon stat
     [ -f "$dir/osd/whoami" ] || make_osd
-    running osd >/dev/null || launch osd ceph-osd -c "$conf" -f -i 0
+    running osd >/dev/null || launch_unsynced osd ceph-osd -c "$conf" -f -i 0
     until_ready osd 30 osd_is_up
     [ -f "$dir/made" ] || make_users
     launch rgw radosgw -c "$conf" -f -n client.rgw
@@ -269,21 +211,11 @@ start() {
 
 print_env() {
     load_settings
+    print_keys "http://127.0.0.1:$RGW_PORT" us-east-1 "$access_key" "$secret_key"
     cat <<ENV
-S3_ENDPOINT=http://127.0.0.1:$RGW_PORT
-S3_REGION=us-east-1
-S3_ACCESS_KEY=$access_key
-S3_SECRET_KEY=$secret_key
 S3_OTHER_ACCESS_KEY=$other_access_key
 S3_OTHER_SECRET_KEY=$other_secret_key
 S3_PIDS=$(for name in mon osd rgw; do running $name || true; done | paste -sd,)
-AWS_ENDPOINT_URL=http://127.0.0.1:$RGW_PORT
-AWS_ENDPOINT_URL_S3=http://127.0.0.1:$RGW_PORT
-AWS_ACCESS_KEY_ID=$access_key
-AWS_SECRET_ACCESS_KEY=$secret_key
-AWS_DEFAULT_REGION=us-east-1
-AWS_REGION=us-east-1
-AWS_EC2_METADATA_DISABLED=true
 ENV
     [ "$RGW_TLS_PORT" = 0 ] || printf '%s\n' "S3_TLS_ENDPOINT=https://localhost:$RGW_TLS_PORT" "S3_CA_FILE=$dir/tls.crt"
 }
@@ -344,13 +276,6 @@ osd_signal() {
     kill "-$1" "$pid"
 }
 
-wipe() {
-    [ -e "$dir" ] || return 0
-    [ "$(cat "$dir/mark" 2>/dev/null)" = "$mark" ] || die "'$dir' was not made by this script"
-    halt_all
-    rm -rf -- "$dir"
-}
-
 command=${1:-help}
 case $command in
 start | env | stop | wipe | bucket | pause | resume | token | admin | ceph) ;;
@@ -360,7 +285,7 @@ start | env | stop | wipe | bucket | pause | resume | token | admin | ceph) ;;
     ;;
 esac
 [ -n "${2:-}" ] || die "$command needs a directory"
-dir=$(realpath -m -- "$2")
+daemons_dir "$2"
 conf=$dir/ceph.conf
 export CEPH_ARGS='' CEPH_CONF=$conf
 shift 2
@@ -371,7 +296,7 @@ start)
     ;;
 env) print_env ;;
 stop) halt_all ;;
-wipe) wipe ;;
+wipe) wipe_dir ;;
 bucket) make_buckets "$@" ;;
 pause) osd_signal STOP ;;
 resume) osd_signal CONT ;;
