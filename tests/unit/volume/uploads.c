@@ -9,41 +9,71 @@
 static struct parts {
     struct store_upload upload[UPLOADS_MAX];
     char key[UPLOADS_MAX][128], id[UPLOADS_MAX][32];
-    size_t count; /* unfinished ones */
+    unsigned count; /* unfinished ones */
     unsigned numbers, begun, aborted;
-    bool die; /* the next upload's answer is lost, and the upload stays unfinished */
-    bool landed; /* the next upload's answer is lost, and it has landed; the store still knows the upload */
-    bool no_aborts; /* the store cannot end any now */
-    pthread_mutex_t lock;
+    atomic_bool die; /* the next upload's answer is lost, and the upload stays unfinished */
+    atomic_bool
+        landed; /* the next upload's answer is lost, and it has landed; the store still knows the upload */
+    atomic_bool no_aborts; /* the store cannot end any now */
+    pthread_mutex_t lock;  /* the service sweeps on a thread of its own */
 } parts;
 
 static struct store_ops ops;
 static int (*plain_put)(struct store *store, const struct store_put *req,
                         struct store_put_result *res, struct err *err);
 
+/* With parts.lock. */
 static void
 add_upload(const char *key, const char *id, int64_t age_ns)
 {
-    size_t at = parts.count++;
+    unsigned at = parts.count++;
     assert_true(at < UPLOADS_MAX);
     (void)snprintf(parts.key[at], sizeof(parts.key[at]), "%s", key);
     (void)snprintf(parts.id[at], sizeof(parts.id[at]), "%s", id);
     parts.upload[at].initiated_ns = clock_wall_ns() - age_ns;
 }
 
+/* With parts.lock. */
 static bool
 drop_upload(const char *key, const char *id)
 {
-    for (size_t i = 0; i < parts.count; i++) {
+    for (unsigned i = 0; i < parts.count; i++) {
         if (strcmp(parts.key[i], key) != 0 || strcmp(parts.id[i], id) != 0)
             continue;
-        size_t last = --parts.count;
+        unsigned last = --parts.count;
         memcpy(parts.key[i], parts.key[last], sizeof(parts.key[i]));
         memcpy(parts.id[i], parts.id[last], sizeof(parts.id[i]));
         parts.upload[i] = parts.upload[last];
         return true;
     }
     return false;
+}
+
+/* An upload of another client. */
+static void
+upload_of_others(const char *key, const char *id, int64_t age_ns)
+{
+    pthread_mutex_lock(&parts.lock);
+    add_upload(key, id, age_ns);
+    pthread_mutex_unlock(&parts.lock);
+}
+
+static bool
+took_upload(const char *key, const char *id)
+{
+    pthread_mutex_lock(&parts.lock);
+    bool was_there = drop_upload(key, id);
+    pthread_mutex_unlock(&parts.lock);
+    return was_there;
+}
+
+static unsigned
+now(const unsigned *number)
+{
+    pthread_mutex_lock(&parts.lock);
+    unsigned value = *number;
+    pthread_mutex_unlock(&parts.lock);
+    return value;
 }
 
 static int
@@ -57,8 +87,7 @@ put_in_parts(struct store *store, const struct store_put *req, struct store_put_
     (void)snprintf(id, sizeof(id), "upload-%u", ++parts.numbers);
     parts.begun++;
     add_upload(req->key, id, 0);
-    bool die = parts.die, landed = parts.landed;
-    parts.die = parts.landed = false;
+    bool die = atomic_exchange(&parts.die, false), landed = atomic_exchange(&parts.landed, false);
     pthread_mutex_unlock(&parts.lock);
     res->outcome = STORE_NOT_DONE;
     if (req->on_upload == NULL || req->on_upload(req->on_upload_arg, id, err) != 0)
@@ -86,7 +115,7 @@ list_uploads(struct store *store, const char *prefix, store_uploads_fn *fn, void
     int rc = 0;
     (void)store;
     pthread_mutex_lock(&parts.lock);
-    for (size_t i = 0; rc == 0 && i < parts.count; i++) {
+    for (unsigned i = 0; rc == 0 && i < parts.count; i++) {
         struct store_upload one = parts.upload[i];
         one.key = parts.key[i];
         one.upload_id = parts.id[i];
@@ -176,8 +205,8 @@ a_finished_upload_leaves_no_record(void **state)
     save_large("big", 'a');
     flush();
     assert_bucket("big", large);
-    assert_int_equal(parts.begun, 1);
-    assert_int_equal(parts.count, 0);
+    assert_int_equal(now(&parts.begun), 1);
+    assert_int_equal(now(&parts.count), 0);
     assert_int_equal(counted().open, 0);
 }
 
@@ -189,9 +218,9 @@ an_upload_without_an_answer_is_ended_and_sent_again(void **state)
     save_large("big", 'b');
     flush();
     assert_bucket("big", large);
-    assert_int_equal(parts.begun, 2);
-    assert_int_equal(parts.aborted, 1);
-    assert_int_equal(parts.count, 0);
+    assert_int_equal(now(&parts.begun), 2);
+    assert_int_equal(now(&parts.aborted), 1);
+    assert_int_equal(now(&parts.count), 0);
     assert_int_equal(counted().open, 0);
 }
 
@@ -204,8 +233,8 @@ an_upload_that_landed_is_not_ended(void **state)
     save_large("big", 'e');
     flush();
     assert_bucket("big", large);
-    assert_int_equal(parts.begun, 1);
-    assert_int_equal(parts.aborted, 0);
+    assert_int_equal(now(&parts.begun), 1);
+    assert_int_equal(now(&parts.aborted), 0);
     assert_int_equal(conflicts(NULL), 0);
 }
 
@@ -221,11 +250,12 @@ static void
 what_an_earlier_life_left_is_ended_at_the_start(void **state)
 {
     (void)state;
-    parts.die = parts.no_aborts = true;
+    parts.die = true;
+    parts.no_aborts = true;
     hold(HOOK_HEAD); /* so that nobody comes to sending it again */
     save_large("big", 'c');
     wait_for_waiting(HOOK_HEAD);
-    assert_int_equal(parts.count, 1);
+    assert_int_equal(now(&parts.count), 1);
     assert_int_equal(counted().open, 1);
     atomic_store(&rig.hook->fail[HOOK_PUT], -1);
     release(HOOK_HEAD);
@@ -234,7 +264,7 @@ what_an_earlier_life_left_is_ended_at_the_start(void **state)
     flush();
     RUN_OK(rig.err, uploads_sweep(rig.service, &rig.err));
     assert_bucket("big", large);
-    assert_int_equal(parts.count, 0);
+    assert_int_equal(now(&parts.count), 0);
     assert_int_equal(counted().open, 0);
 }
 
@@ -244,18 +274,18 @@ uploads_of_others_are_left_alone_and_counted(void **state)
 {
     (void)state;
     static const int64_t hour = 3600 * NS_PER_S;
-    add_upload("v/new-of-others", "o1", hour);
-    add_upload("v/old-of-others", "o2", 1000 * hour);
-    add_upload("elsewhere/old", "o3", 1000 * hour);
-    add_upload(".holdfast/conflicts/v/01", "h1", 1000 * hour);
-    add_upload(".holdfast/conflicts/v/02", "h2", 30 * hour);
+    upload_of_others("v/new-of-others", "o1", hour);
+    upload_of_others("v/old-of-others", "o2", 1000 * hour);
+    upload_of_others("elsewhere/old", "o3", 1000 * hour);
+    upload_of_others(".holdfast/conflicts/v/01", "h1", 1000 * hour);
+    upload_of_others(".holdfast/conflicts/v/02", "h2", 30 * hour);
     RUN_OK(rig.err, uploads_sweep(rig.service, &rig.err));
-    assert_int_equal(parts.aborted, 1);
-    assert_false(drop_upload(".holdfast/conflicts/v/01", "h1"));
-    assert_true(drop_upload("v/new-of-others", "o1"));
-    assert_true(drop_upload("v/old-of-others", "o2"));
-    assert_true(drop_upload("elsewhere/old", "o3"));
-    assert_true(drop_upload(".holdfast/conflicts/v/02", "h2"));
+    assert_int_equal(now(&parts.aborted), 1);
+    assert_false(took_upload(".holdfast/conflicts/v/01", "h1"));
+    assert_true(took_upload("v/new-of-others", "o1"));
+    assert_true(took_upload("v/old-of-others", "o2"));
+    assert_true(took_upload("elsewhere/old", "o3"));
+    assert_true(took_upload(".holdfast/conflicts/v/02", "h2"));
     assert_int_equal(counted().foreign, 1);
 }
 
@@ -263,17 +293,18 @@ static void
 what_cannot_be_ended_stays_recorded(void **state)
 {
     (void)state;
-    parts.die = parts.no_aborts = true;
+    parts.die = true;
+    parts.no_aborts = true;
     save_large("big", 'd');
     flush();
     assert_bucket("big", large);
-    assert_int_equal(parts.begun, 2);
-    assert_int_equal(parts.count, 1); /* the first one */
+    assert_int_equal(now(&parts.begun), 2);
+    assert_int_equal(now(&parts.count), 1); /* the first one */
     assert_int_equal(counted().open, 1);
     parts.no_aborts = false;
     restart();
     RUN_OK(rig.err, uploads_sweep(rig.service, &rig.err));
-    assert_int_equal(parts.count, 0);
+    assert_int_equal(now(&parts.count), 0);
     assert_int_equal(counted().open, 0);
 }
 
