@@ -9,12 +9,14 @@
  * The helper includes this header and libc only.
  */
 #define HELPER_FD 3 /* the helper's end */
-#define HELPER_VERSION 1u
+#define HELPER_VERSION 2u
 #define HELPER_PATH 1025   /* with NUL */
 #define HELPER_SOURCE 80   /* "holdfast:<volume>" with NUL */
 #define HELPER_RECORD 4096 /* raw INIT request kept for a takeover */
 #define HELPER_MOUNTS 4096
 #define HELPER_PIDS 16
+#define HELPER_BACKINGS 8192 /* of one connection */
+#define HELPER_CLOSE_MANY (HELPER_RECORD / 4)
 
 enum helper_op {
     HELPER_HELLO = 1,
@@ -33,6 +35,11 @@ enum helper_op {
     HELPER_RECORD_INIT, /* keeps `record` with the connection */
     HELPER_CLEAR,       /* takes a dead mount of ours and a guard away from `path` */
     HELPER_USERS,       /* up to HELPER_PIDS processes that use mount `id` */
+    /* Lets the kernel read and write the file of the descriptor that comes along in place of `node`'s, as its opens are
+     * answered with the id that comes back. `node` and `content` are kept beside the id for a takeover. */
+    HELPER_BACKING_OPEN,
+    HELPER_BACKING_CLOSE, /* `record`: up to HELPER_CLOSE_MANY ids, int32_t each; unknown ones are passed over */
+    HELPER_BACKING_NEXT, /* `backing` in, the smallest id above it with its node and content out (ENOENT at the end) */
 };
 
 enum helper_flags {
@@ -49,6 +56,9 @@ struct helper_request {
     uint32_t flags;
     uint32_t record_len;
     int64_t id;
+    int64_t node, content;
+    int32_t backing;
+    uint32_t unused;
     char path[HELPER_PATH];     /* NUL-terminated */
     char source[HELPER_SOURCE]; /* NUL-terminated */
     uint8_t record[HELPER_RECORD];
@@ -60,6 +70,9 @@ struct helper_reply {
     int32_t error; /* errno, 0: done */
     uint32_t flags;
     int64_t id;
+    int64_t node, content;
+    int32_t backing;
+    uint32_t unused;
     uint32_t dev_minor;
     uint32_t pid_count;
     int32_t pid[HELPER_PIDS];

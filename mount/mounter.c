@@ -1,5 +1,6 @@
 #include "mount/mounter.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -294,6 +295,51 @@ mounter_record_init(struct mounter *mounter, int64_t id, const void *record, siz
     memcpy(request.record, record, len);
     request.record_len = (uint32_t)len;
     return call(mounter, &request, -1, &reply, NULL, err);
+}
+
+int
+mounter_backing_open(struct mounter *mounter, int64_t id, int fd, struct mounter_backing *backing,
+                     struct err *err)
+{
+    struct helper_request request;
+    struct helper_reply reply;
+    if (mounter_request(&request, HELPER_BACKING_OPEN, id, "", "", err) < 0)
+        return -1;
+    request.node = backing->node;
+    request.content = backing->content;
+    if (call(mounter, &request, fd, &reply, NULL, err) < 0)
+        return -1;
+    backing->id = reply.backing;
+    return 0;
+}
+
+int
+mounter_backing_close(struct mounter *mounter, int64_t id, const int32_t *backings, size_t count,
+                      struct err *err)
+{
+    struct helper_request request;
+    struct helper_reply reply;
+    assert(count <= HELPER_CLOSE_MANY);
+    if (mounter_request(&request, HELPER_BACKING_CLOSE, id, "", "", err) < 0)
+        return -1;
+    memcpy(request.record, backings, count * sizeof(backings[0]));
+    request.record_len = (uint32_t)(count * sizeof(backings[0]));
+    return call(mounter, &request, -1, &reply, NULL, err);
+}
+
+int
+mounter_backing_next(struct mounter *mounter, int64_t id, struct mounter_backing *backing,
+                     struct err *err)
+{
+    struct helper_request request;
+    struct helper_reply reply;
+    if (mounter_request(&request, HELPER_BACKING_NEXT, id, "", "", err) < 0)
+        return -1;
+    request.backing = backing->id;
+    if (call(mounter, &request, -1, &reply, NULL, err) < 0)
+        return -1;
+    *backing = (struct mounter_backing){ reply.node, reply.content, reply.backing };
+    return 0;
 }
 
 void

@@ -35,6 +35,19 @@ int mounter_forget(struct mounter *mounter, int64_t id, struct err *err) MUST_CH
 int mounter_clear(struct mounter *mounter, const char *path, struct err *err) MUST_CHECK;
 int mounter_record_init(struct mounter *mounter, int64_t id, const void *record, size_t len,
                         struct err *err) MUST_CHECK;
+/* Lends the kernel the file of `fd` (stays the caller's) for `node`; `*id` is what opens are answered with. */
+struct mounter_backing {
+    int64_t node, content;
+    int32_t id;
+};
+int mounter_backing_open(struct mounter *mounter, int64_t id, int fd,
+                         struct mounter_backing *backing, struct err *err) MUST_CHECK;
+/* At most HELPER_CLOSE_MANY. */
+int mounter_backing_close(struct mounter *mounter, int64_t id, const int32_t *backings,
+                          size_t count, struct err *err) MUST_CHECK;
+/* What is lent, for a takeover: the entry with the smallest id above backing->id. ERR_NOT_FOUND at the end. */
+int mounter_backing_next(struct mounter *mounter, int64_t id, struct mounter_backing *backing,
+                         struct err *err) MUST_CHECK;
 /* Writes "12, 345" (may be "") for the message of an ERR_BUSY. */
 void mounter_users(struct mounter *mounter, int64_t id, char *out, size_t size);
 

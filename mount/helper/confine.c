@@ -115,6 +115,11 @@ static struct sock_filter filter[] = {
     ALLOW(SYS_restart_syscall),
     ALLOW(SYS_exit),
     ALLOW(SYS_exit_group),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, HELPER_IOCTL_BACKING_OPEN, 1, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, HELPER_IOCTL_BACKING_CLOSE, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (EPERM & SECCOMP_RET_DATA)),
 };
 

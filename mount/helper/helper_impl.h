@@ -21,14 +21,23 @@ struct target {
     bool guarded; /* the read-only bind of INV-11 lies on it */
 };
 
+/* A file that the kernel may use in place of a node's. */
+struct backing {
+    int64_t node, content;
+    int32_t id;
+};
+
 struct connection {
     int64_t id;
     int fuse; /* -1: given up */
     uint32_t dev_minor;
     struct target target;
     bool mounted;
+    bool read_only;
     uint32_t record_len;
     uint8_t record[HELPER_RECORD];
+    struct backing *backings; /* by rising id */
+    uint32_t backing_count, backing_room;
     struct connection *next; /* by rising id */
 };
 
@@ -67,6 +76,15 @@ int helper_connection_abort(const struct connection *connection);
 void helper_connection_read_ahead(const struct connection *connection);
 /* Opens the control file system of FUSE without showing it anywhere; before helper_confine(). */
 void helper_connection_control(void);
+
+/* backing.c: ioctl(2) takes these two and nothing else (confine.c). */
+#define HELPER_IOCTL_BACKING_OPEN 0x4010e501u
+#define HELPER_IOCTL_BACKING_CLOSE 0x4004e502u
+int helper_backing_open(struct connection *connection, const struct helper_request *request,
+                        int given, struct helper_reply *reply);
+int helper_backing_close(struct connection *connection, const struct helper_request *request);
+int helper_backing_next(const struct connection *connection, const struct helper_request *request,
+                        struct helper_reply *reply);
 
 /* users.c: processes that have something of this device open, or stand in it. */
 uint32_t helper_users(uint32_t dev_minor, int32_t pids[HELPER_PIDS]);

@@ -43,6 +43,7 @@ drop(struct connection *connection)
     if (connection->fuse >= 0)
         (void)close(connection->fuse);
     helper_target_release(&connection->target);
+    free(connection->backings); /* the ids end with the connection */
     free(connection);
 }
 
@@ -77,6 +78,7 @@ do_mount(const struct helper_request *request, int given, struct helper_reply *r
         return ENOMEM;
     made->id = request->id;
     made->fuse = -1;
+    made->read_only = (request->flags & HELPER_READ_ONLY) != 0;
     helper_target_init(&made->target);
     int error = request->flags & HELPER_CREATE
                     ? helper_target_create(&made->target, request->path, permitted_parent, what)
@@ -137,7 +139,7 @@ do_clear(const struct helper_request *request, const char **what)
 }
 
 static int
-for_connection(const struct helper_request *request, struct helper_reply *reply)
+for_connection(const struct helper_request *request, int given, struct helper_reply *reply)
 {
     struct connection *connection = find(request->id);
     if (!connection)
@@ -155,6 +157,12 @@ for_connection(const struct helper_request *request, struct helper_reply *reply)
     case HELPER_USERS:
         reply->pid_count = helper_users(connection->dev_minor, reply->pid);
         return 0;
+    case HELPER_BACKING_OPEN:
+        return helper_backing_open(connection, request, given, reply);
+    case HELPER_BACKING_CLOSE:
+        return helper_backing_close(connection, request);
+    case HELPER_BACKING_NEXT:
+        return helper_backing_next(connection, request, reply);
     default:
         return ENOSYS;
     }
@@ -178,7 +186,7 @@ dispatch(const struct helper_request *request, int given, struct helper_reply *r
     case HELPER_CLEAR:
         return do_clear(request, what);
     default:
-        return for_connection(request, reply);
+        return for_connection(request, given, reply);
     }
 }
 
