@@ -54,6 +54,8 @@ put_entry(void *arg, const struct volume_entry *entry, struct err *err)
     memcpy(name, entry->name, entry->name_len);
     name[entry->name_len] = '\0';
     call_fill_entry(list->call->session, &entry->attr, &param);
+    if (entry->name_only)
+        param.ino = 0; /* "no attributes": the kernel looks it up when somebody wants it */
     if (!put(list, name, &param, (off_t)(entry->cookie + OFF_DOTDOT)))
         return 1;
     list->last = entry->cookie;
@@ -73,6 +75,8 @@ put_dots(struct listing *list, uint64_t off)
         (void)put(list, "..", &dot, OFF_DOTDOT);
 }
 
+/* The kernel asks for the first page with attributes before it knows whether anybody wants some, for the others when somebody
+ * did: the first one gives those that are known, and asks the bucket for none. */
 static int
 list_entries(struct listing *list, const struct volume_ctx *ctx, struct err *err)
 {
@@ -85,7 +89,7 @@ list_entries(struct listing *list, const struct volume_ctx *ctx, struct err *err
                                     .after = list->last,
                                     .limit = fits < BATCH ? (unsigned)fits : BATCH,
                                     .partial = true,
-                                    .names = !list->plus };
+                                    .names = !list->plus || call->off == 0 };
         list->count = 0;
         if (volume_list(call->session->args.volumes, ctx, &page, put_entry, list, err) < 0)
             return -1;

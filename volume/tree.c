@@ -367,7 +367,11 @@ give_row(struct volume_service *service, const struct volume_ctx *ctx, struct li
     if (attr_live(service, ctx, &row->attr, err) != 0)
         return -1;
     struct volume_entry entry = {
-        .name = row->name, .name_len = row->name_len, .cookie = giving->after, .attr = row->attr
+        .name = row->name,
+        .name_len = row->name_len,
+        .cookie = giving->after,
+        .attr = row->attr,
+        .name_only = row->incomplete && giving->page->names,
     };
     int rc = giving->fn(giving->arg, &entry, err);
     giving->given += rc == 0;

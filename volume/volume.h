@@ -142,6 +142,7 @@ struct volume_entry {
     size_t name_len;
     int64_t cookie; /* pass as `after` to go on behind this entry; rises */
     struct volume_attr attr;
+    bool name_only; /* of page.names: only the name, the node and, of a folder, the type hold */
 };
 typedef int volume_entry_fn(void *arg, const struct volume_entry *entry,
                             struct err *err); /* > 0: stop, no error */
@@ -152,7 +153,8 @@ struct volume_page {
     unsigned limit;
     /* Fewer than `limit` may come while the folder is still being listed; none at all means the end. */
     bool partial;
-    /* Only names are wanted: objects that only a listing showed come without a file type in attr.mode, and need no HEAD. */
+    /* Only names are wanted: objects that only a listing showed come `name_only`, without a file type in attr.mode, and need
+     * no HEAD. */
     bool names;
 };
 int volume_list(struct volume_service *service, const struct volume_ctx *ctx,

@@ -268,7 +268,7 @@ volume_list(struct volume_service *service, const struct volume_ctx *ctx,
         const struct fake_node *node = fake_node(id);
         if (!node || node->attr.parent != page->dir)
             continue;
-        struct volume_entry entry = { node->name, strlen(node->name), id, node->attr };
+        struct volume_entry entry = { node->name, strlen(node->name), id, node->attr, false };
         limit--;
         if (fn(arg, &entry, err) != 0)
             break;

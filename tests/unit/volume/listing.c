@@ -35,6 +35,7 @@ count_entry(void *arg, const struct volume_entry *entry, struct err *err)
         counted->links++;
         break;
     default:
+        assert_true(entry->name_only); /* no time, size or mode of it may be believed */
         counted->untyped++;
     }
     return 0;
