@@ -5,7 +5,7 @@
 
 /*
  * What fetch.c, flight.c, small.c and prefetch.c share. `fetcher.lock` is a leaf. Requests in the background take a slot each
- * and hold no memory but their transport's: bytes go straight to the cache's files.
+ * and hold little memory: bytes are gathered to a part of a block and go to the cache's files.
  */
 #define FETCH_SPAN (4u << 20)    /* how much one request brings at most, but for small files */
 #define FETCH_SMALL (256u << 10) /* files up to this come whole, through memory */

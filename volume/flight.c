@@ -9,6 +9,10 @@
 #define AHEAD_DEADLINE_NS (20 * NS_PER_S)
 #define AHEAD_PAUSE_NS NS_PER_S /* after a failure nothing is fetched ahead for so long */
 #define DROP_MIN (8u << 20)
+/* libcurl hands out 16 KiB at a time: each write of its own takes the file's lock in the kernel, which several requests share. */
+#define GATHER (256u << 10)
+_Static_assert(CACHE_BLOCK_SIZE % GATHER == 0,
+               "what is gathered never reaches into the next block");
 
 bool
 fetch_enter(struct fetcher *fetcher)
@@ -87,6 +91,8 @@ struct sink {
     struct volume_service *service;
     struct flight *flight;
     struct cache_fill fill;
+    uint8_t *data; /* GATHER bytes, of which `have` are to be written at fill.off */
+    size_t have;
 };
 
 /* Other files have gone already: a file that is larger than the room for it gives its own blocks back, oldest first. */
@@ -110,23 +116,41 @@ tell_waiters(struct inode *inode)
 }
 
 static int
-take_bytes(void *arg, const void *data, size_t len, struct err *err)
+write_gathered(struct sink *sink, struct err *err)
 {
-    struct sink *sink = arg;
     struct flight *flight = sink->flight;
-    uint64_t before = sink->fill.off, start = before;
-    if (atomic_load(&flight->cancel) || atomic_load(&sink->service->stopping))
-        return err_set(err, ERR_CANCELED, "nobody wants these bytes any more");
-    while (cache_fill_bytes(&sink->fill, (const char *)data + (sink->fill.off - start),
-                            len - (size_t)(sink->fill.off - start), err) != 0) {
+    uint64_t before = sink->fill.off;
+    while (cache_fill_bytes(&sink->fill, sink->data + (sink->fill.off - before),
+                            sink->have - (size_t)(sink->fill.off - before), err) != 0) {
         if (make_room(sink, err))
             continue;
         flight->local = err->code != ERR_INTERNAL;
         return -1;
     }
-    atomic_fetch_add(&sink->service->fetcher->bytes, len);
+    sink->have = 0;
     if (sink->fill.off / CACHE_BLOCK_SIZE != before / CACHE_BLOCK_SIZE)
         tell_waiters(flight->inode);
+    return 0;
+}
+
+static int
+take_bytes(void *arg, const void *data, size_t len, struct err *err)
+{
+    struct sink *sink = arg;
+    const uint8_t *at = data;
+    if (atomic_load(&sink->flight->cancel) || atomic_load(&sink->service->stopping))
+        return err_set(err, ERR_CANCELED, "nobody wants these bytes any more");
+    atomic_fetch_add(&sink->service->fetcher->bytes, len);
+    while (len > 0) {
+        size_t part = len < GATHER - sink->have ? len : GATHER - sink->have;
+        memcpy(sink->data + sink->have, at, part);
+        sink->have += part;
+        at += part;
+        len -= part;
+        bool all = sink->fill.off + sink->have >= sink->fill.end;
+        if ((all || sink->have == GATHER) && write_gathered(sink, err) != 0)
+            return -1;
+    }
     return 0;
 }
 
@@ -134,8 +158,10 @@ static int
 get_range(struct volume_service *service, struct flight *flight, uint64_t size, int64_t deadline_ns,
           struct err *err)
 {
+    scope_free uint8_t *data = malloc(GATHER);
     struct sink sink = { .service = service,
                          .flight = flight,
+                         .data = data,
                          .fill = { .file = flight->file, .off = flight->off, .end = flight->end } };
     struct store_object object;
     bool whole = flight->off == 0 && flight->end == size;
@@ -146,6 +172,8 @@ get_range(struct volume_service *service, struct flight *flight, uint64_t size, 
                              .sink = take_bytes,
                              .sink_arg = &sink,
                              .deadline_ns = deadline_ns };
+    if (data == NULL)
+        return err_nomem(err);
     store_object_init(&object);
     atomic_fetch_add(&service->fetcher->requests, 1);
     int rc = store_get(service->store, &get, &object, err);
