@@ -269,11 +269,15 @@ run_release(struct call *call, const struct volume_ctx *ctx, struct err *err)
 static void
 on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    static const struct op op = { "release", run_release, CALL_MUST_RUN };
+    static const struct op reader_op = { "release", run_release, CALL_MUST_RUN | CALL_AT_ONCE };
+    static const struct op waiting_op = { "release", run_release, CALL_MUST_RUN };
     struct call call;
-    call_init(&call, req, &op, ino);
-    if (call_handle(&call, fi))
-        call_start(&call);
+    call_init(&call, req, &waiting_op, ino);
+    if (!call_handle(&call, fi))
+        return;
+    if (!volume_file_close_waits(call.handle->file))
+        call.op = &reader_op;
+    call_start(&call);
 }
 
 /* ---- space inside a file ---- */

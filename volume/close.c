@@ -240,6 +240,12 @@ keep_stuck(struct volume_service *service, struct inode *inode)
         inode->stuck = inode_ref(&service->inodes, inode->node, false, &ignored) != NULL;
 }
 
+bool
+volume_file_close_waits(const struct volume_file *file)
+{
+    return file->writable || file->counted || inode_is_counted(&file->service->inodes, file->inode);
+}
+
 void
 volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
 {

@@ -94,6 +94,13 @@ inode_unopen(struct inode_table *table, struct inode *inode, bool *counted)
     return --inode->opens;
 }
 
+bool
+inode_is_counted(struct inode_table *table, const struct inode *inode)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&table->lock);
+    return inode->counted;
+}
+
 /* Under the table's lock, through which everybody else comes to the entry. */
 void
 inode_making(struct inode_table *table, struct inode *inode)

@@ -153,6 +153,7 @@ void inode_unref(struct inode_table *table, struct inode *inode, bool open);
 /* A handle counts no longer as an open, its reference stays; answers how many are left, and whether anybody has asked for their
  * number: then the node may have become an orphan because of them. */
 unsigned inode_unopen(struct inode_table *table, struct inode *inode, bool *counted);
+bool inode_is_counted(struct inode_table *table, const struct inode *inode);
 /* A new entry whose content file is still to be made; content.c waits until create.c has done so. */
 void inode_making(struct inode_table *table, struct inode *inode);
 /* Handles of programs on this node; a leaf call, usable inside index functions. */

@@ -241,6 +241,8 @@ int volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx,
                       struct err *err) MUST_CHECK;
 /* The last close: frees the handle; a writer's bytes are frozen and queued for upload. */
 void volume_file_close(struct volume_file *file, const struct volume_ctx *ctx);
+/* Its close may have to change the index, and wait for that. False is an answer of this moment, which an unlink may outdate. */
+bool volume_file_close_waits(const struct volume_file *file);
 /* fsync of a folder: every namespace change so far is durable on this machine. */
 int volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx,
                      struct err *err) MUST_CHECK;

@@ -622,6 +622,13 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     free(file);
 }
 
+bool
+volume_file_close_waits(const struct volume_file *file)
+{
+    (void)file;
+    return true;
+}
+
 int
 volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, struct err *err)
 {
