@@ -20,6 +20,7 @@ struct park {
     uint32_t free_head;
     uint32_t free_count;
     struct park_call *first, *last; /* not answered, by deadline */
+    int64_t timer_until_ns;         /* the timer looks again then by itself */
     bool ending;
     bool timer_runs;
     pthread_t timer;
@@ -161,7 +162,8 @@ park_start(struct park_call *call, enum park_pool pool)
     pthread_mutex_lock(&call->park->mutex);
     if (!call->answered)
         list_locked(call);
-    if (call->park->first == call)
+    /* Most are answered long before their deadline: the timer sleeps on. */
+    if (call->park->first == call && call->deadline_ns < call->park->timer_until_ns)
         pthread_cond_signal(&call->park->timer_wake);
     pthread_mutex_unlock(&call->park->mutex);
     hand_over(call, pool);
@@ -206,13 +208,9 @@ static void
 wait_locked(struct park *park, int64_t now)
 {
     int64_t span = park->first ? park->first->deadline_ns - now : NS_PER_S;
-    if (span > NS_PER_S)
-        span = NS_PER_S;
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t end = until.tv_nsec + span;
-    until.tv_sec += end / NS_PER_S;
-    until.tv_nsec = end % NS_PER_S;
+    park->timer_until_ns = now + (span > NS_PER_S ? NS_PER_S : span);
+    struct timespec until = { .tv_sec = park->timer_until_ns / NS_PER_S,
+                              .tv_nsec = park->timer_until_ns % NS_PER_S };
     (void)pthread_cond_timedwait(&park->timer_wake, &park->mutex, &until);
 }
 
