@@ -243,6 +243,7 @@ apply_synced(struct view_change *change, struct err *err)
         return synced_elsewhere(change, &node, home, err);
     if (place_node(change, &node, err) != 0)
         return -1;
+    change->at_rest = change->cleaned != 0 && (node.flags & INDEX_NODE_ATTRS_DIRTY) == 0;
     event_emit(change->service, VOLUME_EVENT_SYNCED, &node, 0);
     return 0;
 }
@@ -582,6 +583,15 @@ apply_intent(struct index_tx *tx, struct key_view *kv, const struct sync_effect 
     return index_intent_put(tx, &row, err);
 }
 
+/* Landed, clean and at home: whoever decided anew would find nothing to do (versioning/sync.c, decide_present()). */
+static bool
+is_settled(const struct view_change *change)
+{
+    return change->at_rest &&
+           change->effect->bits == (SYNC_CLEAR_ATTEMPT | SYNC_SET_HAVE | SYNC_SYNCED) &&
+           change->effect->have.owner == change->effect->node;
+}
+
 int
 view_apply(struct view_change *change, struct err *err)
 {
@@ -598,5 +608,8 @@ view_apply(struct view_change *change, struct err *err)
         return -1;
     if ((effect->bits & SYNC_TAKE_THEIRS) != 0 && apply_theirs(change, err) != 0)
         return -1;
+    change->settled = is_settled(change);
+    if (change->settled)
+        return index_intent_delete(change->tx, change->key, err);
     return apply_intent(change->tx, change->kv, effect, err);
 }

@@ -359,6 +359,8 @@ struct view_change {
     /* set on the way */
     bool loser_kept;               /* ours lives on as a conflict */
     int64_t cleaned, cleaned_node; /* the content row that is CLEAN now, 0: none */
+    bool at_rest; /* the file's newest bytes lie at its key, and nothing of it is dirty */
+    bool settled; /* so the work item has gone */
 };
 int view_apply(struct view_change *change, struct err *err) MUST_CHECK;
 

@@ -100,6 +100,8 @@ apply(struct step *step, struct index_tx *tx, const struct sync_effect *effect,
     int rc = view_apply(&change, err);
     step->cleaned = change.cleaned;
     step->cleaned_node = change.cleaned_node;
+    if (rc == 0 && change.settled)
+        step->done = step->settled = true;
     if (rc == 0 && (effect->bits & SYNC_KEEP_LOSER) != 0)
         inode_tell_loser(step->service, effect->node);
     return rc;
@@ -214,7 +216,7 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
     step->done |= (step->effect.bits & SYNC_BACK_OFF) != 0;
     if ((step->effect.bits & SYNC_LOOK_AGAIN) != 0 && sent.op != SYNC_OP_NONE)
         sync_late_add(step->service, step->key, &sent);
-    if (note_error(step, tx, err) != 0)
+    if (!step->settled && note_error(step, tx, err) != 0)
         return -1;
     return step->done ? 0 : step_advance(step, tx, err);
 }
