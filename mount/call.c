@@ -259,7 +259,10 @@ park_copy(struct call *call, enum park_pool pool, struct err *err)
     /* May call back at once; park_start() sees that. Nobody else can answer before it. */
     if (call->op->flags & CALL_INTERRUPTIBLE)
         fuse_req_interrupt_func(copy->req, interrupted, (void *)(uintptr_t)copy->park.slot);
-    park_start(&copy->park, pool);
+    if (pool == PARK_META && session_has_reader(session))
+        park_start_here(&copy->park);
+    else
+        park_start(&copy->park, pool);
     return 0;
 }
 

@@ -156,8 +156,8 @@ run_store(void *arg)
     run_on(arg, PARK_STORE);
 }
 
-void
-park_start(struct park_call *call, enum park_pool pool)
+static void
+list(struct park_call *call)
 {
     pthread_mutex_lock(&call->park->mutex);
     if (!call->answered)
@@ -166,7 +166,20 @@ park_start(struct park_call *call, enum park_pool pool)
     if (call->park->first == call && call->deadline_ns < call->park->timer_until_ns)
         pthread_cond_signal(&call->park->timer_wake);
     pthread_mutex_unlock(&call->park->mutex);
+}
+
+void
+park_start(struct park_call *call, enum park_pool pool)
+{
+    list(call);
     hand_over(call, pool);
+}
+
+void
+park_start_here(struct park_call *call)
+{
+    list(call);
+    run_on(call, PARK_META);
 }
 
 void

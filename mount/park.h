@@ -50,6 +50,8 @@ int park_enter(struct park *park, struct park_call *call, const void *key,
                struct err *err) MUST_CHECK;
 /* After park_enter(), once. A pool that cannot take it answers ERR_NOMEM through give_up. */
 void park_start(struct park_call *call, enum park_pool pool);
+/* The same for the meta pool, on the thread of the caller, who has nothing else to do: no switch of threads. */
+void park_start_here(struct park_call *call);
 /* True for the first caller only: it must answer now. */
 bool park_claim(struct park_call *call);
 bool park_answered(struct park_call *call);

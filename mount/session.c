@@ -153,7 +153,9 @@ loop_main(void *arg)
     bool first = self == &session->threads[0];
     session_thread = self;
     for (;;) {
+        atomic_fetch_add(&session->reading, 1);
         int got = fuse_session_receive_buf(session->fuse, &buf);
+        atomic_fetch_sub(&session->reading, 1);
         if (got == -EINTR || got == -EAGAIN)
             continue;
         if (got <= 0)

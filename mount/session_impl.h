@@ -40,8 +40,19 @@ struct session {
     uint8_t init[512];
     _Atomic uint64_t requests;
     _Atomic uint64_t parked;
+    atomic_uint reading; /* loop threads that wait for a request */
     struct loop_thread threads[MAX_THREADS];
 };
+
+extern _Thread_local struct loop_thread *session_thread;
+
+/* Asked by a loop thread about a request that it has parked: whether it may be its worker, too. Only while another one waits
+ * for requests; of several that ask, the last one finds none, so that one never waits for a commit. */
+static inline bool
+session_has_reader(struct session *session)
+{
+    return session_thread != NULL && atomic_load(&session->reading) > 0;
+}
 
 /* The raw header of the request that this loop thread is working on. */
 struct request_id {
@@ -49,7 +60,6 @@ struct request_id {
     bool resent;
 };
 extern _Thread_local struct request_id session_request;
-extern _Thread_local struct loop_thread *session_thread;
 
 /*
  * One request. On the stack of the loop thread while it is tried at once; on the heap, with copies of what it points at, when

@@ -109,6 +109,31 @@ test_answers_once_each(void **state)
     park_free(park);
 }
 
+/* On the caller's thread; what has to wait for the store goes on elsewhere. */
+static void
+test_runs_here(void **state)
+{
+    struct err err = ERR_INIT;
+    (void)state;
+    struct park *park = make_park(1, 8);
+    struct job *job = make_job(10 * NS_PER_S);
+    assert_int_equal(park_enter(park, &job->call, NULL, &err), 0);
+    park_start_here(&job->call);
+    assert_int_equal(seen.answered, 1);
+    assert_int_equal(seen.freed, 1);
+    assert_int_equal(park_count(park), 0);
+
+    job = make_job(10 * NS_PER_S);
+    job->to_store = job->hold = true;
+    seen.go = true;
+    assert_int_equal(park_enter(park, &job->call, NULL, &err), 0);
+    park_start_here(&job->call);
+    wait_for(&seen.freed, 2);
+    assert_int_equal(seen.answered, 2);
+    assert_int_equal(seen.in_store, 1);
+    park_free(park);
+}
+
 static void
 test_full(void **state)
 {
@@ -224,6 +249,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_once_each),
+        cmocka_unit_test(test_runs_here),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_interrupt),
