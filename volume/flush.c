@@ -129,30 +129,27 @@ await_work(struct volume_service *service, const struct pending_call *pending, i
     }
 }
 
-struct conflicts_call {
-    int64_t since_ns;
+struct conflicts_read {
+    int64_t volume;
+    struct told_view told;
     uint64_t count;
 };
 
 static int
 count_conflict(void *arg, const struct index_conflict *row, struct err *err)
 {
-    struct conflicts_call *call = arg;
-    (void)err;
-    call->count += row->time_ns >= call->since_ns;
-    return 0;
+    struct conflicts_read *call = arg;
+    if (!told_is_news(&call->told, row))
+        return 0;
+    call->count++;
+    return told_tell(&call->told, row, err);
 }
-
-struct conflicts_read {
-    int64_t volume;
-    struct conflicts_call call;
-};
 
 static int
 conflicts_tx(struct index_tx *tx, void *arg, struct err *err)
 {
-    struct conflicts_read *read = arg;
-    return index_conflict_each(tx, read->volume, count_conflict, &read->call, err);
+    struct conflicts_read *call = arg;
+    return index_conflict_each(tx, call->volume, count_conflict, call, err);
 }
 
 /* ---- files that are still open ---- */
@@ -250,15 +247,27 @@ settle_open_files(struct volume_service *service, int64_t volume, int64_t deadli
     }
 }
 
-int
-volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns,
-             struct volume_barrier *out, struct err *err)
+/* Everything is in the bucket: what met a conflict on its way? */
+static int
+tell_conflicts(struct volume_service *service, struct conflicts_read *call,
+               struct volume_barrier *out, struct err *err)
 {
-    struct conflicts_read conflicts = { .volume = volume, .call = { .since_ns = clock_wall_ns() } };
+    if (index_read(service->index, conflicts_tx, call, err) != 0)
+        return -1;
+    out->conflicts = call->count;
+    if (call->count == 0)
+        return 0;
+    return err_set(err, ERR_CONFLICT, "synced, but %llu conflicts were found: see holdfast status",
+                   (unsigned long long)call->count);
+}
+
+static int
+run_barrier(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+            struct volume_barrier *out, struct err *err)
+{
     scope_free struct index_intent *hurried = calloc(PAGE, sizeof(*hurried));
     if (hurried == NULL)
         return err_nomem(err);
-    memset(out, 0, sizeof(*out));
     uint64_t busy = settle_open_files(service, volume, deadline_ns);
     struct pending_call call = { .volume = volume, .hurry = true, .out = out, .hurried = hurried };
     call.now_ns = call.until_ns = clock_wall_ns();
@@ -273,18 +282,26 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
         return err_set(err, ERR_NOT_SYNCED, "%llu not synced in time, '%s' among them%s%s",
                        (unsigned long long)out->pending, out->first_key,
                        out->first_error[0] == '\0' ? "" : ": ", out->first_error);
-    if (index_read(service->index, conflicts_tx, &conflicts, err) != 0)
-        return -1;
-    out->conflicts = conflicts.call.count;
     if (busy > 0)
         return err_set(err, ERR_NOT_SYNCED,
                        "%llu files are being written all the time and were not synced",
                        (unsigned long long)busy);
-    if (out->conflicts > 0)
-        return err_set(err, ERR_CONFLICT,
-                       "synced, but %llu conflicts were found: see holdfast status",
-                       (unsigned long long)out->conflicts);
     return 0;
+}
+
+int
+volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+             struct volume_barrier *out, struct err *err)
+{
+    struct conflicts_read conflicts = { .volume = volume };
+    memset(out, 0, sizeof(*out));
+    if (told_begin(&service->told, &conflicts.told, err) != 0)
+        return -1;
+    int rc = run_barrier(service, volume, deadline_ns, out, err);
+    if (rc == 0)
+        rc = tell_conflicts(service, &conflicts, out, err);
+    told_end(&conflicts.told);
+    return rc;
 }
 
 /* ---- listings ---- */

@@ -451,7 +451,8 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     unsigned slots = args->fetch_threads > 0 ? args->fetch_threads : 16;
     if (fetcher_open(service, slots, err) != 0 || lease_keeper_open(service, err) != 0 ||
         sync_engine_open(service, err) != 0 || uploads_open(service, err) != 0 ||
-        lister_open(service, err) != 0 || recover_state(service, err) != 0)
+        lister_open(service, err) != 0 || recover_state(service, err) != 0 ||
+        told_start(&service->told, err) != 0)
         return -1;
     if (index_write(service->index, INDEX_FULL, opened_tx, service, err) != 0)
         return -1;
@@ -477,6 +478,7 @@ volume_service_open(const struct volume_service_args *args, struct err *err)
     pthread_mutex_init(&service->status_lock, NULL);
     pthread_mutex_init(&service->drop_lock, NULL);
     gone_keys_init(&service->gone);
+    told_init(&service->told);
     if (open_parts(service, args, err) == 0)
         return service;
     volume_service_close(service, 0);
@@ -534,6 +536,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     pthread_mutex_destroy(&service->drop_lock);
     free(service->dropped.number);
     gone_keys_release(&service->gone);
+    told_release(&service->told);
     free(service->state_dir);
     free(service);
 }

@@ -94,6 +94,27 @@ uint64_t gone_keys_now(struct gone_keys *gone);
  * that is not remembered. */
 bool gone_keys_since(struct gone_keys *gone, uint64_t since, const char *key, bool prefix);
 
+/* told.c: of which conflicts a barrier has told. */
+struct told_mark;
+struct told {
+    pthread_mutex_t lock; /* a leaf */
+    struct told_mark *marks;
+    char start[ULID_SIZE];
+};
+/* As it was when a barrier began. */
+struct told_view {
+    struct told *told;
+    struct told_mark *marks;
+};
+void told_init(struct told *told);
+int told_start(struct told *told, struct err *err) MUST_CHECK;
+void told_release(struct told *told);
+int told_begin(struct told *told, struct told_view *view, struct err *err) MUST_CHECK;
+bool told_is_news(const struct told_view *view, const struct index_conflict *row);
+/* Later barriers do not tell of this one any more. */
+int told_tell(struct told_view *view, const struct index_conflict *row, struct err *err) MUST_CHECK;
+void told_end(struct told_view *view);
+
 struct volume_service {
     char *state_dir;
     int state_fd;
@@ -117,6 +138,7 @@ struct volume_service {
     char boot_id[SYS_BOOT_ID_SIZE];
     bool same_boot;
     struct gone_keys gone;
+    struct told told;
     int64_t listed_since_ns; /* older listings of folders count as none */
     bool started;
     atomic_bool stopping;

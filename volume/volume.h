@@ -276,12 +276,14 @@ void volume_upload_abort(struct volume_upload *upload);
 /* ---- synced or not ---- */
 struct volume_barrier {
     uint64_t pending;              /* keys still with work when the barrier ended */
-    uint64_t conflicts;            /* conflicts found since the call began */
+    uint64_t conflicts;            /* that no barrier told of which ended before this one began */
     char first_key[LIMIT_KEY + 1]; /* one of the pending ones and why, for the message */
     char first_error[160];
 };
 /* Everything that was changed before the call is in the bucket, or ERR_NOT_SYNCED at the deadline. `volume` 0: all. Files open
- * for writing are frozen first where they are quiet. ERR_CONFLICT when synced but with conflicts since `since_ns`. */
+ * for writing are frozen first where they are quiet. ERR_CONFLICT: synced, but some of it met a conflict. A barrier tells of every
+ * conflict in its volumes, found before the call or during it, that no barrier has told of which ended before this one began;
+ * those of an earlier service are in the lists only. */
 int volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns,
                  struct volume_barrier *out, struct err *err) MUST_CHECK;
 struct volume_unsynced {

@@ -52,6 +52,49 @@ a_file_replaced_while_dirty_is_a_conflict(void **state)
     assert_conflict_holds("mine", "conflict", "f");
 }
 
+/* The upload begins with the close: the conflict is found, and its loser kept, before anybody asks. */
+static void
+a_conflict_from_before_the_barrier_is_told_once(void **state)
+{
+    (void)state;
+    save("f", "base");
+    flush();
+    struct volume_file *file = open_at("f", O_RDWR | O_TRUNC);
+    write_at(file, "mine", 0);
+    foreign_put("f", "theirs");
+    close_file(file);
+    for (int i = 0; i < 60000 && conflicts(NULL) == 0; i++)
+        clock_sleep_ns(NS_PER_MS);
+    assert_int_equal(conflicts(NULL), 1);
+    clock_sleep_ns(2 * NS_PER_MS);
+    flush_with_conflict();
+    flush();
+    assert_int_equal(conflicts(NULL), 1);
+}
+
+/* Who waits for one volume does not take the news from who waits for another. */
+static void
+each_volume_has_its_own_news(void **state)
+{
+    (void)state;
+    struct volume_info other;
+    struct volume_barrier barrier;
+    struct volume_settings settings = { .name = "w" };
+    RUN_OK(rig.err, volume_create(rig.service, &settings, &other, &rig.err));
+    struct volume_file *file = open_at("new", O_CREAT | O_RDWR);
+    write_at(file, "mine", 0);
+    foreign_put("new", "theirs");
+    close_file(file);
+    for (int i = 0; i < 60000 && conflicts(NULL) == 0; i++)
+        clock_sleep_ns(NS_PER_MS);
+    RUN_OK(rig.err, volume_flush(rig.service, other.id, clock_mono_ns() + 60 * NS_PER_S, &barrier,
+                                 &rig.err));
+    assert_int_equal(
+        volume_flush(rig.service, 0, clock_mono_ns() + 60 * NS_PER_S, &barrier, &rig.err), -1);
+    assert_int_equal(rig.err.code, ERR_CONFLICT);
+    flush();
+}
+
 static void
 a_file_deleted_while_dirty_is_not_resurrected(void **state)
 {
@@ -306,6 +349,7 @@ setup_close(void **state)
     {                                                               \
 #test " (weak)", test, rig_setup_weak, rig_teardown, NULL   \
     }
+#define ONE(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
 
 int
 main(void)
@@ -313,6 +357,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         BOTH(a_file_replaced_while_dirty_is_a_conflict),
         BOTH(a_file_deleted_while_dirty_is_not_resurrected),
+        ONE(a_conflict_from_before_the_barrier_is_told_once),
+        ONE(each_volume_has_its_own_news),
         BOTH(equal_bytes_are_no_conflict),
         BOTH(a_new_name_that_others_took_is_a_conflict),
         BOTH(a_move_onto_what_others_made_is_a_conflict),
