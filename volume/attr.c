@@ -37,6 +37,16 @@ attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr
     return 0;
 }
 
+/* Bytes that were written are a change of the file. The time they got may be one that a program chose, in the future even. */
+int64_t
+attr_ctime(int64_t known_ns, const struct stat *st)
+{
+    int64_t mtime_ns = st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
+    int64_t changed_ns = st->st_ctim.tv_sec * NS_PER_S + st->st_ctim.tv_nsec;
+    int64_t written_ns = mtime_ns < changed_ns ? mtime_ns : changed_ns;
+    return written_ns > known_ns ? written_ns : known_ns;
+}
+
 enum live { LIVE_NOT, LIVE_FILLED, LIVE_BUSY };
 
 /* Size and times of a file that is being written; LIVE_NOT when it is not LIVE in memory (any more). */
@@ -58,8 +68,7 @@ fill_live(struct volume_service *service, bool nowait, struct volume_attr *attr)
     if (live) {
         attr->size = (uint64_t)st.st_size;
         attr->mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
-        if (attr->mtime_ns > attr->ctime_ns)
-            attr->ctime_ns = attr->mtime_ns;
+        attr->ctime_ns = attr_ctime(attr->ctime_ns, &st);
     }
     pthread_mutex_unlock(&inode->lock);
     inode_unref(&service->inodes, inode, false);

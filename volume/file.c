@@ -57,7 +57,8 @@ handle_new(struct volume_service *service, const struct volume_ctx *ctx, int64_t
     file->service = service;
     file->connection = ctx->connection;
     file->fh = atomic_fetch_add(&service->next_fh, 1);
-    file->writable = (flags & O_ACCMODE) != O_RDONLY;
+    /* Linux cuts a file that is opened for reading with O_TRUNC, too. */
+    file->writable = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
     file->append = (flags & O_APPEND) != 0;
     /* The count goes up before the row is read: whoever unlinks from now on sees it (node_unname). */
     file->inode = inode_ref(&service->inodes, node, true, err);
@@ -113,7 +114,7 @@ open_handle(struct open_call *call, int flags, struct volume_file **out, struct 
     struct volume_file *file = handle_new(service, ctx, call->node, flags, err);
     if (file == NULL)
         return -1;
-    call->writing = file->writable || (flags & O_TRUNC) != 0;
+    call->writing = file->writable;
     if (call->writing && ctx->nowait) {
         handle_forget(file);
         return err_set(err, ERR_AGAIN, "a writing open waits for the index");

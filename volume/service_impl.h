@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/pool.h"
@@ -191,6 +192,8 @@ void inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *i
 int attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
               struct err *err) MUST_CHECK;
 /* Overrides size and mtime while the node is being written. */
+/* The ctime of a file whose row says `known_ns` and whose bytes lie in a file of `st`. */
+int64_t attr_ctime(int64_t known_ns, const struct stat *st);
 int attr_live(struct volume_service *service, const struct volume_ctx *ctx,
               struct volume_attr *attr, struct err *err) MUST_CHECK;
 
