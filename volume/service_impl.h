@@ -191,9 +191,9 @@ void inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *i
 /* attr.c: what the index knows as a volume_attr. */
 int attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
               struct err *err) MUST_CHECK;
-/* Overrides size and mtime while the node is being written. */
 /* The ctime of a file whose row says `known_ns` and whose bytes lie in a file of `st`. */
 int64_t attr_ctime(int64_t known_ns, const struct stat *st);
+/* Overrides size and mtime while the node is being written. */
 int attr_live(struct volume_service *service, const struct volume_ctx *ctx,
               struct volume_attr *attr, struct err *err) MUST_CHECK;
 
