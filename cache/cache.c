@@ -86,6 +86,7 @@ cache_open(const char *state_dir, const struct cache_limits *limits, struct err 
     cache->state_fd = cache->dir_fd = cache->lost_fd = -1;
     (void)pthread_mutex_init(&cache->lock, NULL);
     (void)pthread_mutex_init(&cache->reserve_lock, NULL);
+    (void)pthread_mutex_init(&cache->gone_lock, NULL);
     if (cache_table_init(cache, err) != 0 || open_directories(cache, state_dir, err) != 0 ||
         set_limits(cache, limits, err) != 0 || sys_boot_id(cache->boot_id, err) != 0 ||
         cache_scan_load(cache, err) != 0) {
@@ -108,6 +109,7 @@ cache_close(struct cache *cache)
     scope_close_fd(&cache->lost_fd);
     (void)pthread_mutex_destroy(&cache->lock);
     (void)pthread_mutex_destroy(&cache->reserve_lock);
+    (void)pthread_mutex_destroy(&cache->gone_lock);
     free(cache);
 }
 
@@ -118,6 +120,24 @@ cache_on_evict(struct cache *cache, cache_evict_fn *fn, void *arg)
     cache->evict = fn;
     cache->evict_arg = arg;
     pthread_mutex_unlock(&cache->lock);
+}
+
+void
+cache_on_gone(struct cache *cache, cache_gone_fn *fn, void *arg)
+{
+    pthread_mutex_lock(&cache->gone_lock);
+    cache->gone = fn;
+    cache->gone_arg = arg;
+    pthread_mutex_unlock(&cache->gone_lock);
+}
+
+static void
+tell_gone(struct cache *cache, int64_t number)
+{
+    pthread_mutex_lock(&cache->gone_lock);
+    if (cache->gone != NULL)
+        cache->gone(cache->gone_arg, number);
+    pthread_mutex_unlock(&cache->gone_lock);
 }
 
 /* ---- content files ---- */
@@ -343,8 +363,10 @@ cache_remove(struct cache *cache, int64_t number)
     if (!gone && entry != NULL)
         cache_table_list(cache, entry);
     pthread_mutex_unlock(&cache->lock);
-    if (gone)
-        cache_forget(cache, number);
+    if (!gone)
+        return;
+    cache_forget(cache, number);
+    tell_gone(cache, number);
 }
 
 void

@@ -40,6 +40,10 @@ struct cache *cache_open(const char *state_dir, const struct cache_limits *limit
 void cache_close(struct cache *cache);
 void cache_on_evict(struct cache *cache, cache_evict_fn *fn, void *arg);
 
+/* Told of each content file that was removed, without a lock, from any thread; NULL ends it, and then nobody is inside. */
+typedef void cache_gone_fn(void *arg, int64_t number);
+void cache_on_gone(struct cache *cache, cache_gone_fn *fn, void *arg);
+
 /* `.meta` of a staged file: enough to adopt it without an index. */
 struct cache_meta {
     char volume[LIMIT_VOLUME_NAME + 1];
@@ -89,6 +93,16 @@ int cache_file_hash(struct cache_file *file, uint64_t size, uint8_t sha256[SHA25
 /* The same when it is known without reading: a file that was made here, and written from its beginning to its end. */
 bool cache_file_hashed(struct cache_file *file, uint64_t size, uint8_t sha256[SHA256_SIZE],
                        uint8_t md5[MD5_SIZE]);
+/* For a kernel that works on the file by itself (FUSE passthrough). A descriptor of the caller's for reading only; ERR_NOT_FOUND
+ * when the file has no name any more. */
+int cache_file_reader(struct cache_file *file, int *fd, struct err *err) MUST_CHECK;
+/* From now on bytes change that others may be reading: hashes made while writing are given up, and cache_file_stirs() moves. */
+void cache_file_stir(struct cache_file *file);
+uint64_t cache_file_stirs(struct cache_file *file);
+/* Counts what the file takes on disk now, after changes that did not come through here. */
+void cache_file_settle(struct cache_file *file);
+/* Whether its file system keeps nothing over a power cut, or its room is not that of a disk. */
+bool cache_in_memory(struct cache *cache);
 int cache_meta_write(struct cache_file *file, const struct cache_meta *meta,
                      struct err *err) MUST_CHECK;
 int cache_meta_read(struct cache *cache, int64_t number, struct cache_meta *out,

@@ -65,6 +65,7 @@ struct cache_file {
     uint64_t meta_turn;    /* its number */
     bool meta_slot_synced; /* then the next one goes to the other slot */
     struct cache_running running;
+    _Atomic uint64_t stirs;
 };
 
 struct cache {
@@ -80,6 +81,9 @@ struct cache {
     uint64_t pass;
     cache_evict_fn *evict;
     void *evict_arg;
+    pthread_mutex_t gone_lock; /* held over gone(), which takes leaves only */
+    cache_gone_fn *gone;
+    void *gone_arg;
     pthread_mutex_t reserve_lock;
     bool reserve_freed;
 };

@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/falloc.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 
 #include "base/log.h"
 #include "cache/cache_impl.h"
@@ -36,6 +38,51 @@ cache_file_size(struct cache_file *file, uint64_t *size, struct err *err)
         return -1;
     *size = (uint64_t)st.st_size;
     return 0;
+}
+
+int
+cache_file_reader(struct cache_file *file, int *fd, struct err *err)
+{
+    char name[CACHE_NAME_SIZE];
+    struct stat ours, there;
+    cache_name(file->entry->number, CACHE_DATA, name);
+    scope_fd int got = sys->openat(file->cache->dir_fd, name, O_RDONLY | O_CLOEXEC, 0);
+    if (got < 0)
+        return err_sys(err, errno, "content %" PRId64 " of the cache", file->entry->number);
+    if (stat_file(file, &ours, err) != 0)
+        return -1;
+    if (fstat(got, &there) != 0 || ours.st_ino != there.st_ino)
+        return err_set(err, ERR_NOT_FOUND, "content %" PRId64 " of the cache was replaced",
+                       file->entry->number);
+    *fd = steal_fd(&got);
+    return 0;
+}
+
+void
+cache_file_stir(struct cache_file *file)
+{
+    cache_running_stop(&file->running);
+    atomic_fetch_add(&file->stirs, 1);
+}
+
+uint64_t
+cache_file_stirs(struct cache_file *file)
+{
+    return atomic_load(&file->stirs);
+}
+
+void
+cache_file_settle(struct cache_file *file)
+{
+    cache_space_settle(file, 0);
+}
+
+bool
+cache_in_memory(struct cache *cache)
+{
+    struct statfs fs;
+    return fstatfs(cache->dir_fd, &fs) == 0 &&
+           (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
 
 static int

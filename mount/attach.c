@@ -244,6 +244,7 @@ make_session(struct entry *entry, const struct volume_info *volume, struct err *
     struct session_args args = {
         .volumes = service->args.volumes,
         .park = service->park,
+        .lender = service->lender,
         .id = entry->info.id,
         .volume = volume->id,
         .volume_root = volume->root,

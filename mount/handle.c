@@ -111,6 +111,17 @@ find_locked(struct handle_table *table, uint64_t fh)
     return handle && handle->fh == fh ? handle : NULL;
 }
 
+void
+handle_watch(struct handle_table *table, uint64_t fh, int64_t node, uint64_t stamp)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&table->mutex);
+    (void)held;
+    struct handle *handle = find_locked(table, fh);
+    assert(handle);
+    handle->node = node;
+    handle->stamp = stamp;
+}
+
 struct handle *
 handle_get(struct handle_table *table, uint64_t fh)
 {
@@ -156,5 +167,7 @@ handle_remove(struct handle_table *table, uint64_t fh, const struct volume_ctx *
         table->used--;
     }
     pthread_mutex_unlock(&table->mutex);
+    if (handle && handle->node != 0 && table->released)
+        table->released(table->arg, handle->node, handle->stamp);
     handle_put(table, handle, ctx);
 }

@@ -21,7 +21,11 @@ struct handle {
     uint64_t fh;
     _Atomic unsigned flags; /* enum handle_flags */
     unsigned refs;          /* guarded by the table's mutex */
+    int64_t node;           /* for released(); 0: not to be told */
+    uint64_t stamp;
 };
+/* A number went out of use that handle_watch() was called for. */
+typedef void handle_released_fn(void *arg, int64_t node, uint64_t stamp);
 
 struct handle_table {
     pthread_mutex_t mutex; /* a leaf */
@@ -30,6 +34,8 @@ struct handle_table {
     uint32_t size;
     uint32_t used;
     uint32_t next;
+    handle_released_fn *released; /* may be NULL */
+    void *arg;
 };
 
 void handle_table_init(struct handle_table *table);
@@ -39,6 +45,8 @@ void handle_table_release(struct handle_table *table, const struct volume_ctx *c
 /* Takes `file`, also on failure (then it is closed). The caller gets no reference; `*fh` names it. */
 int handle_add(struct handle_table *table, struct volume_file *file, unsigned flags,
                const struct volume_ctx *ctx, uint64_t *fh, struct err *err) MUST_CHECK;
+/* Before its number is known to anybody: released() is to be told of it. */
+void handle_watch(struct handle_table *table, uint64_t fh, int64_t node, uint64_t stamp);
 /* NULL when there is no such handle. */
 struct handle *handle_get(struct handle_table *table, uint64_t fh);
 struct handle *handle_ref(struct handle_table *table, struct handle *handle);

@@ -71,6 +71,32 @@ sessions_of(void *arg, int64_t volume, struct session **out, size_t max)
     return count;
 }
 
+static size_t
+all_sessions(void *arg, struct session **out, size_t max)
+{
+    struct mount_service *service = arg;
+    size_t count = 0;
+    scope_unlock pthread_mutex_t *held = scope_lock(&service->mutex);
+    (void)held;
+    for (const struct entry *at = service->entries; at && count < max; at = at->next) {
+        if (at->session)
+            out[count++] = session_ref(at->session);
+    }
+    return count;
+}
+
+static int
+start_lending(struct mount_service *service, struct err *err)
+{
+    if (!service->mounter)
+        return 0;
+    service->lender = lender_new(service->mounter, all_sessions, service, err);
+    if (!service->lender)
+        return -1;
+    volume_on_content_gone(service->args.volumes, lender_content_gone, service->lender);
+    return 0;
+}
+
 /* ---- open and close ---- */
 
 static int
@@ -95,7 +121,7 @@ start_parts(struct mount_service *service, struct err *err)
     if (!service->park)
         return -1;
     service->notifier = notifier_new(sessions_of, service, NOTIFY_QUEUE, err);
-    if (!service->notifier || start_watching(service, err) < 0)
+    if (!service->notifier || start_watching(service, err) < 0 || start_lending(service, err) < 0)
         return -1;
     if (pthread_create(&service->keeper, NULL, keeper_main, service) != 0)
         return err_set(err, ERR_NOMEM, "no thread for the mounts");
@@ -174,6 +200,9 @@ mount_service_close(struct mount_service *service, int64_t deadline_ns)
     stop_watching(service);
     notifier_free(service->notifier);
     unmount_all(service, deadline_ns);
+    if (service->lender)
+        volume_on_content_gone(service->args.volumes, NULL, NULL);
+    lender_free(service->lender);
     park_free(service->park);
     mounter_free(service->mounter);
     pthread_cond_destroy(&service->changed);

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "mount/lender.h"
 #include "mount/mount.h"
 #include "mount/mounter.h"
 #include "mount/notify.h"
@@ -30,6 +31,7 @@ struct mount_service {
     struct park *park;
     struct notifier *notifier;
     struct watch *watch;
+    struct lender *lender; /* NULL: no mounter, so no passthrough */
     pthread_mutex_t
         mutex; /* entries and their fields; taken before a session's mutex, never held over a blocking call */
     pthread_cond_t changed;

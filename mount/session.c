@@ -110,6 +110,7 @@ on_init(void *userdata, struct fuse_conn_info *conn)
     conn->max_background = 64;
     conn->congestion_threshold = 48;
     conn->time_gran = 1;
+    session_backing_init(session, conn);
     scope_unlock pthread_mutex_t *held = scope_lock(&session->mutex);
     (void)held;
     session->ready = true;
@@ -271,9 +272,11 @@ session_new(const struct session_args *args, struct err *err)
     pthread_cond_init(&session->changed, &attr);
     (void)pthread_condattr_destroy(&attr);
     handle_table_init(&session->handles);
+    session->handles.released = session_backing_release;
+    session->handles.arg = session;
     session->refs = 1;
     session->ended = true; /* not started yet */
-    if (make_fuse(session, err) == 0)
+    if (backing_table_init(&session->backings, err) == 0 && make_fuse(session, err) == 0)
         return session;
     session_unref(session);
     return NULL;
@@ -395,6 +398,7 @@ destroy(struct session *session)
             (void)pthread_join(session->threads[i].thread, NULL);
     }
     handle_table_release(&session->handles, &ctx);
+    backing_table_release(&session->backings);
     if (session->path)
         fuse_session_unmount(session->fuse);
     if (session->fuse)

@@ -12,11 +12,13 @@
  * parked requests and the notifier keep it alive.
  */
 struct session;
+struct lender;
 
 struct session_args {
     struct volume_service *volumes;
-    struct park *park; /* shared by all mounts */
-    int64_t id;        /* connection number = mount id */
+    struct park *park;     /* shared by all mounts */
+    struct lender *lender; /* NULL: no passthrough */
+    int64_t id;            /* connection number = mount id */
     int64_t volume;
     int64_t root;        /* the mounted folder's node */
     int64_t volume_root; /* the volume's root node: there `.holdfast` is reserved */
@@ -55,6 +57,13 @@ uint64_t session_requests(struct session *session);
 uint64_t session_parked(struct session *session);
 /* The raw INIT request, once it came; length or 0. */
 size_t session_init_record(struct session *session, void *out, size_t size);
+
+/* Whether files can be opened in passthrough; else why not. */
+bool session_passthrough(struct session *session, char *why, size_t size);
+/* For lender.c: content files that were removed (`all`: and others); ids to be closed, and that they are. */
+void session_backing_gone(struct session *session, const int64_t *contents, size_t count, bool all);
+size_t session_backing_dead(struct session *session, int32_t *out, size_t max);
+void session_backing_closed(struct session *session, size_t count);
 
 /* Tells the kernel to forget (never call these with a lock held or from inside a request, INV-8). */
 void session_forget_node(struct session *session, int64_t node, bool data);

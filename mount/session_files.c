@@ -16,15 +16,34 @@ is_writer(int flags)
 
 /* ---- open, create ---- */
 static struct fuse_file_info
-make_info(const struct call *call, uint64_t fh)
+make_info(const struct call *call)
 {
     struct fuse_file_info fi;
     memset(&fi, 0, sizeof(fi));
-    fi.fh = fh;
     fi.flags = call->flags;
     /* Only a writer's close has something to say. */
     fi.noflush = is_writer(call->flags) ? 0 : 1;
     return fi;
+}
+
+/* Decides about passthrough, then gives the file its number. Takes `file`, also on failure. */
+static int
+add_handle(struct call *call, const struct volume_ctx *ctx, struct volume_file *file,
+           unsigned flags, struct fuse_file_info *fi, struct err *err)
+{
+    struct handle_table *handles = &call->session->handles;
+    int64_t node = volume_file_node(file);
+    uint64_t stamp = is_writer(call->flags) ? 0 : volume_file_stamp(file);
+    if (session_backing_open(call, ctx, file, fi, err) < 0) {
+        volume_file_close(file, ctx);
+        return -1;
+    }
+    if (handle_add(handles, file, flags, ctx, &fi->fh, err) < 0) {
+        session_backing_release(call->session, node, 0);
+        return -1;
+    }
+    handle_watch(handles, fi->fh, node, stamp);
+    return 0;
 }
 
 static int
@@ -44,7 +63,6 @@ static int
 run_open(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     struct volume_file *file;
-    uint64_t fh;
     unsigned flags;
     if (ctx->read_only && is_writer(call->flags))
         return err_set(err, ERR_READ_ONLY, "the mount is read-only"); /* INV-14 */
@@ -52,12 +70,12 @@ run_open(struct call *call, const struct volume_ctx *ctx, struct err *err)
         volume_file_open(call->session->args.volumes, ctx, call->node, call->flags, &file, err) < 0)
         return -1;
     struct handle_table *handles = &call->session->handles;
-    if (handle_add(handles, file, flags, ctx, &fh, err) < 0)
+    struct fuse_file_info fi = make_info(call);
+    if (add_handle(call, ctx, file, flags, &fi, err) < 0)
         return -1;
-    struct fuse_file_info fi = make_info(call, fh);
     /* The program may have gone meanwhile: then no RELEASE will come. */
     if (!call_claim(call) || fuse_reply_open(call->req, &fi) < 0)
-        handle_remove(handles, fh, ctx);
+        handle_remove(handles, fi.fh, ctx);
     return 0;
 }
 
@@ -78,7 +96,6 @@ run_create(struct call *call, const struct volume_ctx *ctx, struct err *err)
     struct volume_attr attr;
     struct volume_file *file;
     struct fuse_entry_param entry;
-    uint64_t fh;
     struct volume_name at = { call->node, call->name, strlen(call->name) };
     if (call->node == call->session->args.volume_root && strncmp(call->name, ".holdfast", 9) == 0)
         return err_set(err, ERR_PERM, "names that begin with '.holdfast' are reserved");
@@ -90,12 +107,13 @@ run_create(struct call *call, const struct volume_ctx *ctx, struct err *err)
     struct handle_table *handles = &call->session->handles;
     unsigned flags = is_writer(call->flags) ? HANDLE_WRITER : 0u;
     flags |= attr.mode & (S_ISUID | S_ISGID) ? HANDLE_PRIVILEGED : 0u;
-    if (handle_add(handles, file, flags, ctx, &fh, err) < 0)
+    struct fuse_file_info fi = make_info(call);
+    fi.flags |= O_CREAT;
+    if (add_handle(call, ctx, file, flags, &fi, err) < 0)
         return -1;
-    struct fuse_file_info fi = make_info(call, fh);
     call_fill_entry(call->session, &attr, &entry);
     if (!call_claim(call) || fuse_reply_create(call->req, &entry, &fi) < 0)
-        handle_remove(handles, fh, ctx);
+        handle_remove(handles, fi.fh, ctx);
     return 0;
 }
 

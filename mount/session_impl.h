@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "mount/backing.h"
 #include "mount/handle.h"
 #include "mount/ino.h"
 #include "mount/session.h"
@@ -14,6 +15,7 @@
     1.0 /* of entries and attributes; changes of others are told at once besides */
 #define MAX_WRITE (1u << 20)
 #define MAX_THREADS 16u
+#define KEPT_STAMPS 8192u
 
 struct loop_thread {
     struct session *session;
@@ -30,7 +32,11 @@ struct session {
     struct fuse_session *fuse;
     char *path; /* mounted by libfuse itself, else NULL */
     struct handle_table handles;
-    pthread_mutex_t mutex; /* running, ended, refs, init */
+    struct backing_table backings;
+    atomic_bool passthrough;
+    char plain_why[LIMIT_ERR_MSG];      /* why it is off */
+    _Atomic uint64_t kept[KEPT_STAMPS]; /* of what the kernel's pages hold, by node */
+    pthread_mutex_t mutex;              /* running, ended, refs, init */
     pthread_cond_t changed;
     unsigned refs;
     unsigned running; /* loop threads */
@@ -130,6 +136,15 @@ session_of(fuse_req_t req)
 {
     return fuse_req_userdata(req);
 }
+
+/* session_backing.c */
+/* At INIT: whether this connection can have passthrough. */
+void session_backing_init(struct session *session, struct fuse_conn_info *conn);
+/* Decides how the open is answered, and counts it. The file is open; fi->flags are the program's. */
+int session_backing_open(struct call *call, const struct volume_ctx *ctx, struct volume_file *file,
+                         struct fuse_file_info *fi, struct err *err) MUST_CHECK;
+/* A handle_released_fn; `arg` is the session. */
+void session_backing_release(void *arg, int64_t node, uint64_t stamp);
 
 /* The handlers: each file fills in its part. */
 void session_names_ops(struct fuse_lowlevel_ops *ops);

@@ -270,6 +270,11 @@ complete(struct upload *upload, struct err *err)
 {
     struct client_try tries = { .deadline_ns = upload->multi.deadline_ns };
     enum step step;
+    const struct store_put *req = upload->writing->req;
+    if (req->still && !req->still(req->still_arg)) {
+        err_set(err, ERR_BUSY, "'%.160s': the file was changed while it was sent", req->key);
+        return give_up(upload, err);
+    }
     do {
         step = complete_once(upload, &tries, err);
     } while (step == STEP_RETRY);

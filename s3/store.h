@@ -87,6 +87,10 @@ struct store_put {
     store_upload_fn *on_upload;
     void *on_upload_arg;
     const struct store_placement *placement; /* may be NULL */
+    /* May be NULL. Asked when all bytes of a PUT in parts were sent: false means that they changed while they were read, and
+     * that the upload must not be completed. */
+    bool (*still)(void *arg);
+    void *still_arg;
 };
 struct store_put_result {
     enum store_outcome outcome; /* set on success and on error */

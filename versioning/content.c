@@ -30,11 +30,27 @@ open_frozen(const struct content_view *view)
     return view->backing_lent ? CONTENT_OPEN_ASIDE_IN_PLACE : CONTENT_OPEN_NEW_COPY;
 }
 
+/* Who reads the file's very bytes is to see it become empty. Until the writer closes, the version before is what counts: of an
+ * unsynced one a copy is kept. */
+static enum content_open
+truncate_lent(const struct content_view *view)
+{
+    bool needed = view->attempt_sent || has(view, CONTENT_PINNED);
+    if (needed || (view->state == CONTENT_FROZEN && !view->copied))
+        return CONTENT_OPEN_ASIDE_IN_PLACE;
+    if (view->state == CONTENT_FROZEN)
+        return CONTENT_OPEN_THAW;
+    return has(view, CONTENT_COMPLETE) ? CONTENT_OPEN_IN_PLACE : CONTENT_OPEN_NEW_EMPTY;
+}
+
 enum content_open
 content_open_for_writing(const struct content_view *view, bool truncate, uint64_t copy_limit)
 {
-    if (view->exists && view->state == CONTENT_LIVE && (view->other_writers || !truncate))
+    if (view->exists && view->state == CONTENT_LIVE &&
+        (view->other_writers || view->backing_lent || !truncate))
         return CONTENT_OPEN_JOIN;
+    if (view->exists && view->backing_lent && truncate)
+        return truncate_lent(view);
     if (truncate || (!view->exists && view->size == 0))
         return CONTENT_OPEN_NEW_EMPTY;
     if (!view->exists)

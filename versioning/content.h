@@ -27,6 +27,7 @@ struct content_view {
     unsigned flags;
     bool attempt_sent;  /* a PUT of exactly these bytes was sent and is not known to have ended */
     bool backing_lent;  /* readers hold its backing id (passthrough) */
+    bool copied;        /* FROZEN: a copy of the bytes has a row of its own */
     bool other_writers; /* the node is already open for writing */
     uint64_t size;
 };

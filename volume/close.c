@@ -257,6 +257,7 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     (void)ctx;
     pthread_mutex_lock(&inode->lock);
     bool wrote = file->counted;
+    backing_return_locked(file);
     if (wrote && --inode->writers == 0) {
         ended = content_freeze_and_locked(service, inode, close_tx, &call, &err) == 0;
         if (!ended) {

@@ -20,6 +20,7 @@ struct content_call {
     struct index_content content;
     bool has_content;
     bool attempt_sent;
+    bool copied; /* the same version has another row */
     /* changes */
     enum content_open how;
     bool truncate;
@@ -88,6 +89,16 @@ content_meta_fill(struct index_tx *tx, const struct index_node *node,
 /* ---- opening ---- */
 
 static int
+find_copy(void *arg, const struct index_content *row, struct err *err)
+{
+    struct content_call *call = arg;
+    (void)err;
+    call->copied |= row->id != call->content.id && row->state == CONTENT_FROZEN &&
+                    strcmp(row->version, call->content.version) == 0;
+    return 0;
+}
+
+static int
 load_rows(struct index_tx *tx, void *arg, struct err *err)
 {
     struct content_call *call = arg;
@@ -110,7 +121,10 @@ load_rows(struct index_tx *tx, void *arg, struct err *err)
     if (call->node.key[0] != '\0' && index_intent_get(tx, call->node.key, &intent, &missing) == 0)
         call->attempt_sent |=
             intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
-    return 0;
+    call->copied = false;
+    if (call->content.state != CONTENT_FROZEN || call->inode->lent == 0)
+        return 0;
+    return index_content_of_node(tx, call->node.id, find_copy, call, err);
 }
 
 static int
@@ -293,6 +307,11 @@ begin_write_tx(struct index_tx *tx, void *arg, struct err *err)
             text_copy(call->content.base_version, ULID_SIZE, call->node.version);
             text_copy(call->content.base_etag, LIMIT_ETAG, call->node.etag);
         }
+        /* Emptied in place for the sake of readers: until the close the version before counts. */
+        if (call->truncate) {
+            call->content.flags &= ~(unsigned)(CONTENT_ACKED | CONTENT_DURABLE);
+            call->content.flags |= CONTENT_TRUNCATED;
+        }
         text_set(call->content.boot_id, call->service->boot_id);
         if (index_content_update(tx, &call->content, err) != 0)
             return -1;
@@ -352,6 +371,8 @@ decide_write(struct volume_service *service, const struct volume_ctx *ctx,
                                  .flags = call->content.flags,
                                  .attempt_sent = call->attempt_sent,
                                  .other_writers = inode->writers > 0,
+                                 .backing_lent = inode->lent > 0,
+                                 .copied = call->copied,
                                  .size = call->has_content ? call->content.size : call->node.size };
     if (!call->has_content && inode->file != NULL && (call->node.flags & INDEX_NODE_ORPHAN) != 0) {
         /* Its bytes became a conflict's, and its writer goes on. */
@@ -380,9 +401,10 @@ decide_write(struct volume_service *service, const struct volume_ctx *ctx,
     call->how = content_open_for_writing(&view, call->truncate, COPY_LIMIT);
     if (call->how == CONTENT_OPEN_FETCH_FIRST)
         return content_need_locked(service, ctx, inode, 0, view.size, err);
-    if (call->how == CONTENT_OPEN_ASIDE_IN_PLACE)
-        call->how = CONTENT_OPEN_NEW_COPY; /* no backing is ever lent yet */
-    return 0;
+    if (call->how != CONTENT_OPEN_ASIDE_IN_PLACE)
+        return 0;
+    call->how = CONTENT_OPEN_FETCH_FIRST;
+    return content_aside_locked(service, inode, call->content.id, err);
 }
 
 void
@@ -419,6 +441,7 @@ apply_write(struct volume_service *service, struct content_call *call, struct er
     inode->state = CONTENT_LIVE;
     inode->content_flags = call->content.flags;
     if (call->how != CONTENT_OPEN_JOIN) {
+        cache_file_stir(inode->file); /* an upload of these bytes may be reading them */
         cache_pin(service->cache, call->content.id);
         if (cache_meta_write(inode->file, &call->meta, err) != 0)
             return -1;

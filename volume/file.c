@@ -106,6 +106,29 @@ drop_stale(struct inode *inode, const struct index_node *row)
     pthread_mutex_unlock(&inode->lock);
 }
 
+/* Each freeze and each change of attributes moves one of these. What is LIVE may change between two looks. */
+static uint64_t
+stamp_of(struct inode *inode, const struct index_node *row)
+{
+    uint64_t hash = (uint64_t)row->ctime_ns * 0x9e3779b97f4a7c15ull;
+    pthread_mutex_lock(&inode->lock);
+    bool live = inode->making || (inode->file != NULL && inode->state == CONTENT_LIVE);
+    pthread_mutex_unlock(&inode->lock);
+    if (live)
+        return 0;
+    hash = (hash ^ (uint64_t)row->mtime_ns) * 0x9e3779b97f4a7c15ull;
+    hash = (hash ^ row->size) * 0x9e3779b97f4a7c15ull;
+    for (const char *at = row->etag; *at != '\0'; at++)
+        hash = (hash ^ (uint8_t)*at) * 0x100000001b3ull;
+    return hash == 0 ? 1 : hash;
+}
+
+uint64_t
+volume_file_stamp(const struct volume_file *file)
+{
+    return file->stamp;
+}
+
 static int
 open_handle(struct open_call *call, int flags, struct volume_file **out, struct err *err)
 {
@@ -130,6 +153,8 @@ open_handle(struct open_call *call, int flags, struct volume_file **out, struct 
         volume_file_close(file, ctx);
         return -1;
     }
+    file->local = call->row.content != 0;
+    file->stamp = stamp_of(file->inode, &call->row);
     if (!call->writing)
         prefetch_opened(service, file->inode, &call->row);
     *out = file;

@@ -166,7 +166,8 @@ count_live(void *arg, struct inode *inode)
     struct freeze_all *call = arg;
     pthread_mutex_lock(&inode->lock);
     bool ours = call->volume == 0 || inode->volume == call->volume;
-    call->live += ours && inode->state == CONTENT_LIVE && inode->file != NULL && inode->dirty_size;
+    call->live += ours && inode->state == CONTENT_LIVE && inode->file != NULL &&
+                  backing_changed_locked(inode);
     pthread_mutex_unlock(&inode->lock);
 }
 
@@ -193,8 +194,9 @@ freeze_live(void *arg, struct inode *inode)
     struct err err = ERR_INIT;
     pthread_mutex_lock(&inode->lock);
     bool ours = call->volume == 0 || inode->volume == call->volume;
-    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL && inode->dirty_size) {
-        if (!is_quiet(inode)) {
+    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL &&
+        backing_changed_locked(inode)) {
+        if (backing_is_written(inode) || !is_quiet(inode)) {
             call->live++;
         } else if (content_freeze_locked(call->service, inode, &err) != 0) {
             log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node,
@@ -217,7 +219,8 @@ clean_live(void *arg, struct inode *inode)
     struct err err = ERR_INIT;
     pthread_mutex_lock(&inode->lock);
     bool ours = call->volume == 0 || inode->volume == call->volume;
-    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL && !inode->dirty_size &&
+    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL &&
+        !backing_changed_locked(inode) && !backing_is_written(inode) &&
         content_freeze_locked(call->service, inode, &err) != 0) {
         log_warn(volume, "cannot end the writing of node %lld: %s", (long long)inode->node,
                  err.msg);

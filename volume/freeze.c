@@ -244,6 +244,9 @@ freeze(struct freeze_call *call, struct err *err)
 {
     struct volume_service *service = call->service;
     struct inode *inode = call->inode;
+    call->changed = backing_changed_locked(inode);
+    /* Nobody saw when it was last written. */
+    inode->loose |= inode->was_lent && call->changed;
     if (keep_promise(call, err) != 0)
         return -1;
     if (fstat(cache_file_fd(inode->file), &call->st) != 0)
@@ -256,7 +259,8 @@ freeze(struct freeze_call *call, struct err *err)
     drop_run(service, &call->drop);
     inode->state = call->content.state;
     inode->content_flags = call->content.flags;
-    inode->dirty_size = inode->loose = false;
+    inode->dirty_size = inode->loose = inode->was_lent = false;
+    cache_file_settle(inode->file);
     if (call->content.state == CONTENT_CLEAN) {
         cache_unpin(service->cache, inode->content);
         return 0;
@@ -267,9 +271,11 @@ freeze(struct freeze_call *call, struct err *err)
 int
 content_freeze_locked(struct volume_service *service, struct inode *inode, struct err *err)
 {
-    struct freeze_call call = { .service = service, .inode = inode, .changed = inode->dirty_size };
+    struct freeze_call call = { .service = service, .inode = inode, .changed = false };
     if (inode->file == NULL || inode->state != CONTENT_LIVE)
         return 0;
+    if (backing_is_written(inode))
+        return err_set(err, ERR_BUSY, "a program has the file open for writing");
     return freeze(&call, err);
 }
 
@@ -277,11 +283,9 @@ int
 content_freeze_and_locked(struct volume_service *service, struct inode *inode, index_fn *also,
                           void *arg, struct err *err)
 {
-    struct freeze_call call = { .service = service,
-                                .inode = inode,
-                                .changed = inode->dirty_size,
-                                .also = also,
-                                .also_arg = arg };
+    struct freeze_call call = {
+        .service = service, .inode = inode, .changed = false, .also = also, .also_arg = arg
+    };
     if (inode->file == NULL || inode->state != CONTENT_LIVE)
         return index_write(service->index, INDEX_NORMAL, also, arg, err);
     return freeze(&call, err);

@@ -46,6 +46,12 @@ struct inode {
     uint64_t failed_off, failed_end; /* of what range */
     bool failed_local;               /* it was the cache's disk */
     struct err fetch_err;            /* with what */
+    /* Handles whose kernel works on `file` by itself, those of them that write, and those whose kernel keeps pages (backing.c).
+     * While any is lent, the node's bytes stay in this file. */
+    unsigned lent, lent_writers, paged;
+    bool was_lent; /* to a writer since it became LIVE: how it looked then is in `seen` */
+    struct stat seen;
+    int64_t seen_ns; /* wall */
     bool stuck;      /* its last freeze failed: it holds a reference to itself until one works */
     bool dirty_size; /* written since the last row update */
     bool loose;      /* written since the last fdatasync of `file` */
@@ -64,8 +70,11 @@ struct volume_file {
     uint64_t fh;
     int64_t connection;
     bool writable;
-    bool counted; /* among the inode's writers */
-    bool closed;  /* no longer among its opens */
+    bool counted;                  /* among the inode's writers */
+    bool closed;                   /* no longer among its opens */
+    bool lent, lent_writer, paged; /* counted in the inode */
+    uint64_t stamp;
+    bool local; /* a content row was there when it was opened */
     bool append;
 };
 
@@ -308,9 +317,24 @@ int content_freeze_and_locked(struct volume_service *service, struct inode *inod
                               void *arg, struct err *err) MUST_CHECK;
 void content_meta_fill(struct index_tx *tx, const struct index_node *node,
                        const struct index_content *content, struct cache_meta *out);
+/* Content `number` is immutable and lent to readers: a copy of it gets a row, and what is sent goes on with that (backing.c). */
+int content_aside_locked(struct volume_service *service, struct inode *inode, int64_t number,
+                         struct err *err) MUST_CHECK;
 /* The newest FROZEN content row of a node; ERR_NOT_FOUND. */
 int content_frozen_of(struct index_tx *tx, int64_t node, struct index_content *out,
                       struct err *err) MUST_CHECK;
+
+/* backing.c */
+/* Whether a LIVE file changed since it became so, as far as can be told. */
+bool backing_changed_locked(struct inode *inode);
+/* A kernel may be writing it at this moment. */
+static inline bool
+backing_is_written(const struct inode *inode)
+{
+    return inode->lent_writers > 0;
+}
+/* The handle is being closed. */
+void backing_return_locked(struct volume_file *file);
 
 /* file.c: a handle counts as an open of its node from here on; forgetting it does not freeze anything. */
 struct volume_file *handle_new(struct volume_service *service, const struct volume_ctx *ctx,

@@ -372,6 +372,19 @@ on_upload(void *arg, const char *upload_id, struct err *err)
     return uploads_begin(step->service, step->volume, step->key, upload_id, err);
 }
 
+struct sending {
+    struct cache_file *file;
+    uint64_t stirs;
+};
+
+/* A file that readers had lent may have become a writer's meanwhile, and its bytes' copy another row (content_aside_locked()). */
+static bool
+is_unchanged(void *arg)
+{
+    const struct sending *sending = arg;
+    return cache_file_stirs(sending->file) == sending->stirs;
+}
+
 static int
 send_put(struct step *step, struct cache_file *file, struct err *err)
 {
@@ -387,6 +400,11 @@ send_put(struct step *step, struct cache_file *file, struct err *err)
                              .placement = object_placement(&step->kv.volume, &room, &placement),
                              .on_upload = on_upload,
                              .on_upload_arg = step };
+    struct sending sending = { .file = file, .stirs = file ? cache_file_stirs(file) : 0 };
+    if (file != NULL) {
+        put.still = is_unchanged;
+        put.still_arg = &sending;
+    }
     step->upload_id[0] = '\0';
     if (extra_check_encoding(&step->meta, file == NULL ? -1 : cache_file_fd(file), err) != 0)
         return -1;

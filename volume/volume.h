@@ -233,6 +233,27 @@ int volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx,
 /* lseek SEEK_DATA / SEEK_HOLE. */
 int volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_t off,
                      int whence, uint64_t *out, struct err *err) MUST_CHECK;
+/*
+ * Passthrough (docs/design.md section 7). Lends the file's content file to a kernel, until the handle is closed: whatever is
+ * done to the file by others happens to this very content file as long as anybody has it. A handle that was opened for writing
+ * is lent to be written, only while the disk and the quota have plenty of room. 1: not now, the gateway has to serve it.
+ */
+struct volume_backing {
+    uint64_t min_size; /* in: shorter files are not worth it (readers only) */
+    bool direct; /* in: read and write will come to the gateway all the same, only mappings go past it */
+    int64_t content; /* out: names the bytes */
+};
+int volume_file_back(struct volume_file *file, const struct volume_ctx *ctx,
+                     struct volume_backing *backing, struct err *err) MUST_CHECK;
+/* A descriptor (the caller's) of what is lent, for writing only when the handle is. ERR_NOT_FOUND: it has no name any more. */
+int volume_file_backing_fd(struct volume_file *file, int *fd, struct err *err) MUST_CHECK;
+/* Changes whenever the bytes do, 0: may change at any time. Of the moment of the open. */
+uint64_t volume_file_stamp(const struct volume_file *file);
+/* It was not used. */
+void volume_file_unback(struct volume_file *file);
+/* The kernel keeps pages of the file for this handle, until it is closed: meanwhile it is lent to no writer. False: it is
+ * already, and the pages would be stale. */
+bool volume_file_paged(struct volume_file *file);
 /* close(2): level one of kept; a conflict or failed upload that was not told yet comes out here. May be called many times. */
 int volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx,
                       struct err *err) MUST_CHECK;
@@ -315,6 +336,11 @@ struct volume_reading {
     uint64_t ahead_bytes, ahead_unread;
     uint64_t prefetched, prefetch_used, prefetch_unread; /* small files, before they were opened */
 };
+/* Removed content files: what a kernel still holds of them can go. Called without locks, from any thread; `fn` NULL ends it, and
+ * after that returns nobody is inside. */
+typedef void volume_content_gone_fn(void *arg, int64_t content);
+void volume_on_content_gone(struct volume_service *service, volume_content_gone_fn *fn, void *arg);
+
 struct volume_status {
     bool store_ok;
     char store_url[512];

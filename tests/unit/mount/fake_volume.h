@@ -523,6 +523,60 @@ volume_file_return(struct volume_lent *lent)
     (void)lent;
 }
 
+int64_t
+volume_file_node(const struct volume_file *file)
+{
+    return file->node;
+}
+
+/* Nothing is lent: the bytes are in memory. */
+int
+volume_file_back(struct volume_file *file, const struct volume_ctx *ctx,
+                 struct volume_backing *backing, struct err *err)
+{
+    (void)file;
+    (void)ctx;
+    (void)backing;
+    (void)err;
+    return 1;
+}
+
+int
+volume_file_backing_fd(struct volume_file *file, int *fd, struct err *err)
+{
+    (void)file;
+    (void)fd;
+    return err_set(err, ERR_INTERNAL, "nothing is lent");
+}
+
+void
+volume_file_unback(struct volume_file *file)
+{
+    (void)file;
+}
+
+bool
+volume_file_paged(struct volume_file *file)
+{
+    (void)file;
+    return true;
+}
+
+uint64_t
+volume_file_stamp(const struct volume_file *file)
+{
+    (void)file;
+    return 0;
+}
+
+void
+volume_on_content_gone(struct volume_service *service, volume_content_gone_fn *fn, void *arg)
+{
+    (void)service;
+    (void)fn;
+    (void)arg;
+}
+
 ssize_t
 volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out, size_t len,
                  uint64_t off, struct err *err)
