@@ -23,6 +23,7 @@
     X(ERR_BAD_NAME, EINVAL, 400, 1, 0, "bad-name")                       \
     X(ERR_NAME_TOO_LONG, ENAMETOOLONG, 400, 1, 0, "name-too-long")       \
     X(ERR_NOT_FOUND, ENOENT, 404, 4, 0, "not-found")                     \
+    X(ERR_NO_ATTRIBUTE, ENODATA, 404, 4, 0, "no-attribute")              \
     X(ERR_EXISTS, EEXIST, 409, 1, 0, "exists")                           \
     X(ERR_NOT_DIR, ENOTDIR, 409, 1, 0, "not-a-directory")                \
     X(ERR_IS_DIR, EISDIR, 409, 1, 0, "is-a-directory")                   \

@@ -18,7 +18,9 @@
 #define LIMIT_ETAG 256 /* parts at R2 have 171 */
 #define LIMIT_META_ENTRIES 32
 #define LIMIT_META_BYTES 8192
-#define LIMIT_EXTRA 1536 /* what others wrote with an object, kept for its next PUT */
+#define LIMIT_EXTRA 4096 /* what others wrote with an object, kept for its next PUT */
+#define LIMIT_XATTRS \
+    65536 /* extended attributes of a node, names and values; the kernel's own limit for one value */
 #define LIMIT_HTTP_HEADERS 65536
 #define LIMIT_XML_BODY (8u << 20)
 #define LIMIT_LIST_PAGE 1000

@@ -227,6 +227,7 @@ fill_ops(struct fuse_lowlevel_ops *ops)
     ops->init = on_init;
     session_names_ops(ops);
     session_attributes_ops(ops);
+    session_xattrs_ops(ops);
     session_files_ops(ops);
     session_folders_ops(ops);
 }

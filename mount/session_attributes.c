@@ -1,4 +1,4 @@
-/* Attributes: of files, of the file system, extended ones, and symlinks' targets. */
+/* Attributes: of files, of the file system, and symlinks' targets. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -165,112 +165,6 @@ on_statfs(fuse_req_t req, fuse_ino_t ino)
     call_start(&call);
 }
 
-/* ---- extended attributes: ours, to be read only ---- */
-static int
-find_key(struct call *call, char *out, size_t size, struct err *err)
-{
-    char path[LIMIT_PATH + 1];
-    if (volume_path(call->session->args.volumes, call->node, path, sizeof(path), err) < 0)
-        return -1;
-    int len = snprintf(out, size, "%s%s", call->session->prefix, path);
-    return len > 0 && (size_t)len < size ? 0 : err_set(err, ERR_RANGE, "the key is too long");
-}
-
-static int
-find_value(struct call *call, const struct volume_ctx *ctx, char *out, size_t size, struct err *err)
-{
-    struct volume_attr attr;
-    const char *value = NULL;
-    if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
-        return -1;
-    if (strcmp(call->name, "user.holdfast.version") == 0)
-        value = attr.version;
-    else if (strcmp(call->name, "user.holdfast.etag") == 0)
-        value = attr.etag;
-    else if (strcmp(call->name, "user.holdfast.synced") == 0)
-        value = attr.synced ? "yes" : "no";
-    else
-        return find_key(call, out, size, err);
-    (void)snprintf(out, size, "%s", value);
-    return 0;
-}
-
-static int
-run_getxattr(struct call *call, const struct volume_ctx *ctx, struct err *err)
-{
-    char value[2 * LIMIT_KEY + 1];
-    if (find_value(call, ctx, value, sizeof(value), err) < 0)
-        return -1;
-    size_t len = strlen(value);
-    if (!call_claim(call))
-        return 0;
-    if (call->size == 0)
-        (void)fuse_reply_xattr(call->req, len);
-    else if (len > call->size)
-        (void)fuse_reply_err(call->req, ERANGE);
-    else
-        (void)fuse_reply_buf(call->req, value, len);
-    return 0;
-}
-
-static bool
-is_ours(const char *name)
-{
-    static const char *const names[] = { "version", "etag", "synced", "key" };
-    if (strncmp(name, "user.holdfast.", 14) != 0)
-        return false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name + 14, names[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
-static void
-on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
-{
-    static const struct op op = { "getxattr", run_getxattr, CALL_AT_ONCE | CALL_INTERRUPTIBLE };
-    struct call call;
-    call_init(&call, req, &op, ino);
-    call.name = name;
-    call.size = size;
-    if (is_ours(name))
-        call_start(&call);
-    else
-        call_reply_errno(&call, ENODATA);
-}
-
-/* Not listed: `cp -a` and `rsync -X` would try to set them at the other end. */
-static void
-on_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
-{
-    (void)ino;
-    if (size == 0)
-        (void)fuse_reply_xattr(req, 0);
-    else
-        (void)fuse_reply_buf(req, NULL, 0);
-}
-
-static void
-on_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
-            int flags)
-{
-    (void)ino;
-    (void)name;
-    (void)value;
-    (void)size;
-    (void)flags;
-    (void)fuse_reply_err(req, ENOTSUP);
-}
-
-static void
-on_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
-{
-    (void)ino;
-    (void)name;
-    (void)fuse_reply_err(req, ENOTSUP);
-}
-
 void
 session_attributes_ops(struct fuse_lowlevel_ops *ops)
 {
@@ -278,8 +172,4 @@ session_attributes_ops(struct fuse_lowlevel_ops *ops)
     ops->setattr = on_setattr;
     ops->readlink = on_readlink;
     ops->statfs = on_statfs;
-    ops->getxattr = on_getxattr;
-    ops->listxattr = on_listxattr;
-    ops->setxattr = on_setxattr;
-    ops->removexattr = on_removexattr;
 }

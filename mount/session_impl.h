@@ -107,7 +107,7 @@ struct call {
     uint32_t mode;
     struct volume_change change;
     const char *name, *name2;
-    const void *data; /* `size` bytes of a WRITE */
+    const void *data; /* `size` bytes of a WRITE or SETXATTR */
     char copies[];    /* of name, name2, data */
 };
 
@@ -149,6 +149,7 @@ void session_backing_release(void *arg, int64_t node, uint64_t stamp);
 /* The handlers: each file fills in its part. */
 void session_names_ops(struct fuse_lowlevel_ops *ops);
 void session_attributes_ops(struct fuse_lowlevel_ops *ops);
+void session_xattrs_ops(struct fuse_lowlevel_ops *ops);
 void session_files_ops(struct fuse_lowlevel_ops *ops);
 void session_folders_ops(struct fuse_lowlevel_ops *ops);
 

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "versioning/content.h"
 #include "versioning/sync.h"
@@ -21,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 2
+#define INDEX_FORMAT 3
 
 struct index_options {
     bool create;
@@ -176,6 +177,14 @@ int index_extra_get(struct index_tx *tx, int64_t node, struct index_extra *out,
 int index_extra_put(struct index_tx *tx, const struct index_extra *row, struct err *err) MUST_CHECK;
 /* Absent is fine; a node's goes with the node. */
 int index_extra_delete(struct index_tx *tx, int64_t node, struct err *err) MUST_CHECK;
+
+/* ---- xattrs: the extended attributes of a node, as volume/xattr.h lays them out; not part of the node's row, which every
+ * lookup reads. At most LIMIT_XATTRS bytes, nothing is no row; they go with the node. ---- */
+/* Appends to `out`; a node without any appends nothing. */
+int index_xattrs_get(struct index_tx *tx, int64_t node, struct buf *out,
+                     struct err *err) MUST_CHECK;
+int index_xattrs_put(struct index_tx *tx, int64_t node, const void *data, size_t len,
+                     struct err *err) MUST_CHECK;
 
 /* ---- contents: one row per content file in the cache ---- */
 struct index_content {

@@ -79,101 +79,104 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
 /* ---- statements ---- */
 /* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
  * key. */
-#define INDEX_STATEMENTS(X)                                                                      \
-    X(BEGIN_READ, RAW, NULL, "BEGIN")                                                            \
-    X(BEGIN_WRITE, RAW, NULL, "BEGIN IMMEDIATE")                                                 \
-    X(COMMIT, RAW, NULL, "COMMIT")                                                               \
-    X(ROLLBACK, RAW, NULL, "ROLLBACK")                                                           \
-    X(SAVEPOINT, RAW, NULL, "SAVEPOINT op")                                                      \
-    X(RELEASE, RAW, NULL, "RELEASE op")                                                          \
-    X(ROLLBACK_TO, RAW, NULL, "ROLLBACK TO op")                                                  \
-    X(COUNTERS_GET, SELECT, &index_table_counters, "WHERE id = 1")                               \
-    X(COUNTERS_PUT, REPLACE, &index_table_counters, "")                                          \
-    X(META_GET, SELECT, &index_table_meta, "WHERE name = ?1")                                    \
-    X(META_PUT, REPLACE, &index_table_meta, "")                                                  \
-    X(VOLUME_GET, SELECT, &index_table_volumes, "WHERE id = ?1")                                 \
-    X(VOLUME_FIND, SELECT, &index_table_volumes, "WHERE name = ?1")                              \
-    X(VOLUME_EACH, SELECT, &index_table_volumes, "ORDER BY id")                                  \
-    X(VOLUME_INSERT, INSERT, &index_table_volumes, "")                                           \
-    X(VOLUME_UPDATE, UPDATE, &index_table_volumes, "")                                           \
-    X(VOLUME_DELETE, DELETE, &index_table_volumes, "WHERE id = ?1")                              \
-    X(VOLUME_DELETE_NODES, DELETE, &index_table_nodes, "WHERE volume = ?1")                      \
-    X(VOLUME_DELETE_KEYS, DELETE, &index_table_keys, "WHERE volume = ?1")                        \
-    X(VOLUME_DELETE_CONTENTS, DELETE, &index_table_contents, "WHERE volume = ?1")                \
-    X(VOLUME_DELETE_INTENTS, DELETE, &index_table_intents, "WHERE volume = ?1")                  \
-    X(VOLUME_DELETE_VERSIONS, DELETE, &index_table_versions, "WHERE volume = ?1")                \
-    X(VOLUME_DELETE_CONFLICTS, DELETE, &index_table_conflicts, "WHERE volume = ?1")              \
-    X(VOLUME_DELETE_OPENS, DELETE, &index_table_opens,                                           \
-      "WHERE node IN (SELECT id FROM nodes WHERE volume = ?1)")                                  \
-    X(VOLUME_DELETE_ANSWERS, DELETE, &index_table_answers,                                       \
-      "WHERE connection IN (SELECT id FROM mounts WHERE volume = ?1)")                           \
-    X(VOLUME_DELETE_MOUNTS, DELETE, &index_table_mounts, "WHERE volume = ?1")                    \
-    X(VOLUME_DELETE_USAGE, RAW, NULL, "DELETE FROM usage WHERE volume = ?1")                     \
-    X(NODE_GET, SELECT, &index_table_nodes, "WHERE id = ?1")                                     \
-    X(NODE_CHILD, SELECT, &index_table_nodes, "WHERE parent = ?1 AND name = ?2 AND parent <> 0") \
-    X(NODE_CHILDREN, SELECT, &index_table_nodes, "WHERE parent = ?1 AND id > ?2 ORDER BY id")    \
-    X(NODE_ANY_CHILD, RAW, NULL, "SELECT EXISTS (SELECT 1 FROM nodes WHERE parent = ?1)")        \
-    X(NODE_ORPHANS, SELECT, &index_table_nodes,                                                  \
-      "WHERE parent = 0 AND (flags & 2) <> 0 AND id > ?1 ORDER BY id")                           \
-    X(NODE_USAGE, RAW, NULL, "SELECT files, bytes FROM usage WHERE volume = ?1")                 \
-    X(NODE_INSERT, INSERT, &index_table_nodes, "")                                               \
-    X(NODE_UPDATE, UPDATE, &index_table_nodes, "")                                               \
-    X(NODE_UPDATE_IN_PLACE, UPDATE_IN_PLACE, &index_table_nodes, "")                             \
-    X(NODE_DELETE, DELETE, &index_table_nodes, "WHERE id = ?1")                                  \
-    X(KEY_GET, SELECT, &index_table_keys, "WHERE key = ?1")                                      \
-    X(KEY_FROM, SELECT, &index_table_keys, "WHERE key >= ?1 ORDER BY key")                       \
-    X(KEY_PUT, REPLACE, &index_table_keys, "")                                                   \
-    X(KEY_DELETE, DELETE, &index_table_keys, "WHERE key = ?1")                                   \
-    X(EXTRA_GET, SELECT, &index_table_extras, "WHERE node = ?1")                                 \
-    X(EXTRA_PUT, REPLACE, &index_table_extras, "")                                               \
-    X(EXTRA_DELETE, DELETE, &index_table_extras, "WHERE node = ?1")                              \
-    X(CONTENT_GET, SELECT, &index_table_contents, "WHERE id = ?1")                               \
-    X(CONTENT_EACH, SELECT, &index_table_contents, "ORDER BY id")                                \
-    X(CONTENT_OF_NODE, SELECT, &index_table_contents, "WHERE node = ?1 ORDER BY id DESC")        \
-    X(CONTENT_INSERT, INSERT, &index_table_contents, "")                                         \
-    X(CONTENT_UPDATE, UPDATE, &index_table_contents, "")                                         \
-    X(CONTENT_DELETE, DELETE, &index_table_contents, "WHERE id = ?1")                            \
-    X(CONTENT_UNSYNCED_ALL, RAW, NULL,                                                           \
-      "SELECT count(*), coalesce(sum(size) FILTER (WHERE state = 3), 0) "                        \
-      "FROM contents WHERE state <> 1")                                                          \
-    X(CONTENT_UNSYNCED, RAW, NULL,                                                               \
-      "SELECT count(*), coalesce(sum(size) FILTER (WHERE state = 3), 0) "                        \
-      "FROM contents WHERE state <> 1 AND volume = ?1")                                          \
-    X(INTENT_GET, SELECT, &index_table_intents, "WHERE key = ?1")                                \
-    X(INTENT_PUT, REPLACE, &index_table_intents, "")                                             \
-    X(INTENT_DELETE, DELETE, &index_table_intents, "WHERE key = ?1")                             \
-    X(INTENT_DUE, SELECT, &index_table_intents,                                                  \
-      "WHERE not_before_ns <= ?1 ORDER BY not_before_ns, key")                                   \
-    X(INTENT_LATER, SELECT, &index_table_intents,                                                \
-      "WHERE not_before_ns > ?1 ORDER BY not_before_ns, key")                                    \
-    X(INTENT_EACH_ALL, SELECT, &index_table_intents, "WHERE key > ?1 ORDER BY key")              \
-    X(INTENT_EACH, SELECT, &index_table_intents, "WHERE volume = ?2 AND key > ?1 ORDER BY key")  \
-    X(INTENT_COUNT_ALL, RAW, NULL, "SELECT count(*) FROM intents")                               \
-    X(INTENT_COUNT, RAW, NULL, "SELECT count(*) FROM intents WHERE volume = ?1")                 \
-    X(UPLOAD_PUT, REPLACE, &index_table_uploads, "")                                             \
-    X(UPLOAD_DELETE, DELETE, &index_table_uploads, "WHERE id = ?1")                              \
-    X(UPLOAD_EACH, SELECT, &index_table_uploads, "ORDER BY id")                                  \
-    X(UPLOAD_OF_KEY, SELECT, &index_table_uploads, "WHERE key = ?1 ORDER BY id")                 \
-    X(VERSION_INSERT, INSERT, &index_table_versions, "")                                         \
-    X(VERSION_OF_NODE, SELECT, &index_table_versions, "WHERE node = ?1 ORDER BY id DESC")        \
-    X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                         \
-    X(CONFLICT_GET, SELECT, &index_table_conflicts, "WHERE id = ?1")                             \
-    X(CONFLICT_EACH, SELECT, &index_table_conflicts, "ORDER BY time_ns, id")                     \
-    X(OPEN_PUT, REPLACE, &index_table_opens, "")                                                 \
-    X(OPEN_DELETE, DELETE, &index_table_opens, "WHERE connection = ?1 AND fh = ?2")              \
-    X(OPEN_EACH_ALL, SELECT, &index_table_opens, "ORDER BY connection, fh")                      \
-    X(OPEN_EACH, SELECT, &index_table_opens, "WHERE connection = ?1 ORDER BY fh")                \
-    X(OPEN_DROP_ALL, DELETE, &index_table_opens, "")                                             \
-    X(OPEN_DROP, DELETE, &index_table_opens, "WHERE connection = ?1")                            \
-    X(ANSWER_DROP_ALL, DELETE, &index_table_answers, "")                                         \
-    X(ANSWER_DROP, DELETE, &index_table_answers, "WHERE connection = ?1")                        \
-    X(ANSWER_PUT, RAW, NULL,                                                                     \
-      "INSERT OR REPLACE INTO answers(connection, slot, uniq, reply, crc) "                      \
-      "VALUES (?1, ?2, ?3, ?4, ?5)")                                                             \
-    X(ANSWER_GET, RAW, NULL,                                                                     \
-      "SELECT reply, crc, slot FROM answers WHERE connection = ?1 AND uniq = ?2")                \
-    X(MOUNT_PUT, REPLACE, &index_table_mounts, "")                                               \
-    X(MOUNT_DELETE, DELETE, &index_table_mounts, "WHERE id = ?1")                                \
+#define INDEX_STATEMENTS(X)                                                                        \
+    X(BEGIN_READ, RAW, NULL, "BEGIN")                                                              \
+    X(BEGIN_WRITE, RAW, NULL, "BEGIN IMMEDIATE")                                                   \
+    X(COMMIT, RAW, NULL, "COMMIT")                                                                 \
+    X(ROLLBACK, RAW, NULL, "ROLLBACK")                                                             \
+    X(SAVEPOINT, RAW, NULL, "SAVEPOINT op")                                                        \
+    X(RELEASE, RAW, NULL, "RELEASE op")                                                            \
+    X(ROLLBACK_TO, RAW, NULL, "ROLLBACK TO op")                                                    \
+    X(COUNTERS_GET, SELECT, &index_table_counters, "WHERE id = 1")                                 \
+    X(COUNTERS_PUT, REPLACE, &index_table_counters, "")                                            \
+    X(META_GET, SELECT, &index_table_meta, "WHERE name = ?1")                                      \
+    X(META_PUT, REPLACE, &index_table_meta, "")                                                    \
+    X(VOLUME_GET, SELECT, &index_table_volumes, "WHERE id = ?1")                                   \
+    X(VOLUME_FIND, SELECT, &index_table_volumes, "WHERE name = ?1")                                \
+    X(VOLUME_EACH, SELECT, &index_table_volumes, "ORDER BY id")                                    \
+    X(VOLUME_INSERT, INSERT, &index_table_volumes, "")                                             \
+    X(VOLUME_UPDATE, UPDATE, &index_table_volumes, "")                                             \
+    X(VOLUME_DELETE, DELETE, &index_table_volumes, "WHERE id = ?1")                                \
+    X(VOLUME_DELETE_NODES, DELETE, &index_table_nodes, "WHERE volume = ?1")                        \
+    X(VOLUME_DELETE_KEYS, DELETE, &index_table_keys, "WHERE volume = ?1")                          \
+    X(VOLUME_DELETE_CONTENTS, DELETE, &index_table_contents, "WHERE volume = ?1")                  \
+    X(VOLUME_DELETE_INTENTS, DELETE, &index_table_intents, "WHERE volume = ?1")                    \
+    X(VOLUME_DELETE_VERSIONS, DELETE, &index_table_versions, "WHERE volume = ?1")                  \
+    X(VOLUME_DELETE_CONFLICTS, DELETE, &index_table_conflicts, "WHERE volume = ?1")                \
+    X(VOLUME_DELETE_OPENS, DELETE, &index_table_opens,                                             \
+      "WHERE node IN (SELECT id FROM nodes WHERE volume = ?1)")                                    \
+    X(VOLUME_DELETE_ANSWERS, DELETE, &index_table_answers,                                         \
+      "WHERE connection IN (SELECT id FROM mounts WHERE volume = ?1)")                             \
+    X(VOLUME_DELETE_MOUNTS, DELETE, &index_table_mounts, "WHERE volume = ?1")                      \
+    X(VOLUME_DELETE_USAGE, RAW, NULL, "DELETE FROM usage WHERE volume = ?1")                       \
+    X(NODE_GET, SELECT, &index_table_nodes, "WHERE id = ?1")                                       \
+    X(NODE_CHILD, SELECT, &index_table_nodes, "WHERE parent = ?1 AND name = ?2 AND parent <> 0")   \
+    X(NODE_CHILDREN, SELECT, &index_table_nodes, "WHERE parent = ?1 AND id > ?2 ORDER BY id")      \
+    X(NODE_ANY_CHILD, RAW, NULL, "SELECT EXISTS (SELECT 1 FROM nodes WHERE parent = ?1)")          \
+    X(NODE_ORPHANS, SELECT, &index_table_nodes,                                                    \
+      "WHERE parent = 0 AND (flags & 2) <> 0 AND id > ?1 ORDER BY id")                             \
+    X(NODE_USAGE, RAW, NULL, "SELECT files, bytes FROM usage WHERE volume = ?1")                   \
+    X(NODE_INSERT, INSERT, &index_table_nodes, "")                                                 \
+    X(NODE_UPDATE, UPDATE, &index_table_nodes, "")                                                 \
+    X(NODE_UPDATE_IN_PLACE, UPDATE_IN_PLACE, &index_table_nodes, "")                               \
+    X(NODE_DELETE, DELETE, &index_table_nodes, "WHERE id = ?1")                                    \
+    X(KEY_GET, SELECT, &index_table_keys, "WHERE key = ?1")                                        \
+    X(KEY_FROM, SELECT, &index_table_keys, "WHERE key >= ?1 ORDER BY key")                         \
+    X(KEY_PUT, REPLACE, &index_table_keys, "")                                                     \
+    X(KEY_DELETE, DELETE, &index_table_keys, "WHERE key = ?1")                                     \
+    X(EXTRA_GET, SELECT, &index_table_extras, "WHERE node = ?1")                                   \
+    X(EXTRA_PUT, REPLACE, &index_table_extras, "")                                                 \
+    X(EXTRA_DELETE, DELETE, &index_table_extras, "WHERE node = ?1")                                \
+    X(XATTRS_GET, RAW, NULL, "SELECT data, crc FROM xattrs WHERE node = ?1")                       \
+    X(XATTRS_PUT, RAW, NULL, "INSERT OR REPLACE INTO xattrs(node, data, crc) VALUES (?1, ?2, ?3)") \
+    X(XATTRS_DELETE, RAW, NULL, "DELETE FROM xattrs WHERE node = ?1")                              \
+    X(CONTENT_GET, SELECT, &index_table_contents, "WHERE id = ?1")                                 \
+    X(CONTENT_EACH, SELECT, &index_table_contents, "ORDER BY id")                                  \
+    X(CONTENT_OF_NODE, SELECT, &index_table_contents, "WHERE node = ?1 ORDER BY id DESC")          \
+    X(CONTENT_INSERT, INSERT, &index_table_contents, "")                                           \
+    X(CONTENT_UPDATE, UPDATE, &index_table_contents, "")                                           \
+    X(CONTENT_DELETE, DELETE, &index_table_contents, "WHERE id = ?1")                              \
+    X(CONTENT_UNSYNCED_ALL, RAW, NULL,                                                             \
+      "SELECT count(*), coalesce(sum(size) FILTER (WHERE state = 3), 0) "                          \
+      "FROM contents WHERE state <> 1")                                                            \
+    X(CONTENT_UNSYNCED, RAW, NULL,                                                                 \
+      "SELECT count(*), coalesce(sum(size) FILTER (WHERE state = 3), 0) "                          \
+      "FROM contents WHERE state <> 1 AND volume = ?1")                                            \
+    X(INTENT_GET, SELECT, &index_table_intents, "WHERE key = ?1")                                  \
+    X(INTENT_PUT, REPLACE, &index_table_intents, "")                                               \
+    X(INTENT_DELETE, DELETE, &index_table_intents, "WHERE key = ?1")                               \
+    X(INTENT_DUE, SELECT, &index_table_intents,                                                    \
+      "WHERE not_before_ns <= ?1 ORDER BY not_before_ns, key")                                     \
+    X(INTENT_LATER, SELECT, &index_table_intents,                                                  \
+      "WHERE not_before_ns > ?1 ORDER BY not_before_ns, key")                                      \
+    X(INTENT_EACH_ALL, SELECT, &index_table_intents, "WHERE key > ?1 ORDER BY key")                \
+    X(INTENT_EACH, SELECT, &index_table_intents, "WHERE volume = ?2 AND key > ?1 ORDER BY key")    \
+    X(INTENT_COUNT_ALL, RAW, NULL, "SELECT count(*) FROM intents")                                 \
+    X(INTENT_COUNT, RAW, NULL, "SELECT count(*) FROM intents WHERE volume = ?1")                   \
+    X(UPLOAD_PUT, REPLACE, &index_table_uploads, "")                                               \
+    X(UPLOAD_DELETE, DELETE, &index_table_uploads, "WHERE id = ?1")                                \
+    X(UPLOAD_EACH, SELECT, &index_table_uploads, "ORDER BY id")                                    \
+    X(UPLOAD_OF_KEY, SELECT, &index_table_uploads, "WHERE key = ?1 ORDER BY id")                   \
+    X(VERSION_INSERT, INSERT, &index_table_versions, "")                                           \
+    X(VERSION_OF_NODE, SELECT, &index_table_versions, "WHERE node = ?1 ORDER BY id DESC")          \
+    X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                           \
+    X(CONFLICT_GET, SELECT, &index_table_conflicts, "WHERE id = ?1")                               \
+    X(CONFLICT_EACH, SELECT, &index_table_conflicts, "ORDER BY time_ns, id")                       \
+    X(OPEN_PUT, REPLACE, &index_table_opens, "")                                                   \
+    X(OPEN_DELETE, DELETE, &index_table_opens, "WHERE connection = ?1 AND fh = ?2")                \
+    X(OPEN_EACH_ALL, SELECT, &index_table_opens, "ORDER BY connection, fh")                        \
+    X(OPEN_EACH, SELECT, &index_table_opens, "WHERE connection = ?1 ORDER BY fh")                  \
+    X(OPEN_DROP_ALL, DELETE, &index_table_opens, "")                                               \
+    X(OPEN_DROP, DELETE, &index_table_opens, "WHERE connection = ?1")                              \
+    X(ANSWER_DROP_ALL, DELETE, &index_table_answers, "")                                           \
+    X(ANSWER_DROP, DELETE, &index_table_answers, "WHERE connection = ?1")                          \
+    X(ANSWER_PUT, RAW, NULL,                                                                       \
+      "INSERT OR REPLACE INTO answers(connection, slot, uniq, reply, crc) "                        \
+      "VALUES (?1, ?2, ?3, ?4, ?5)")                                                               \
+    X(ANSWER_GET, RAW, NULL,                                                                       \
+      "SELECT reply, crc, slot FROM answers WHERE connection = ?1 AND uniq = ?2")                  \
+    X(MOUNT_PUT, REPLACE, &index_table_mounts, "")                                                 \
+    X(MOUNT_DELETE, DELETE, &index_table_mounts, "WHERE id = ?1")                                  \
     X(MOUNT_EACH, SELECT, &index_table_mounts, "ORDER BY id")
 
 enum index_statement {

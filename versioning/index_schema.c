@@ -106,8 +106,14 @@ static const char schema_2[] =
     "  life TEXT NOT NULL, begun_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX uploads_key ON uploads (key);";
 
+static const char schema_3[] =
+    "CREATE TABLE xattrs (node INTEGER PRIMARY KEY, data BLOB NOT NULL, crc INTEGER NOT NULL) "
+    "STRICT;"
+    "CREATE TRIGGER xattrs_drop AFTER DELETE ON nodes BEGIN"
+    "  DELETE FROM xattrs WHERE node = old.id; END;";
+
 /* Step i leads from format i to i + 1. */
-static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2 };
+static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3 };
 
 /* What a new index starts with. */
 static int

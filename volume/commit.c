@@ -119,6 +119,7 @@ struct commit_call {
     const char *name;
     size_t name_len;
     bool existed;
+    int64_t replaced; /* the node whose place the new one takes, 0: none */
     struct volume_attr *attr;
     struct drop_list drop;
     char key[LIMIT_KEY + 1];
@@ -205,6 +206,7 @@ make_room(struct index_tx *tx, struct commit_call *call, struct err *err)
         inode_tell_loser(call->service, old.id);
     memset(&call->node, 0, sizeof(call->node));
     call->node.mode = mode;
+    call->replaced = old.id;
     return 0;
 }
 
@@ -222,7 +224,8 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
         if (form_check(call->service, tx, &at, err) != 0 ||
             node_make(tx, call->ctx, &at,
                       &(struct node_kind){ INDEX_FILE, S_IFREG | (mode & 07777) }, &call->node,
-                      err) != 0)
+                      err) != 0 ||
+            (call->replaced != 0 && xattrs_copy(tx, call->replaced, call->node.id, err) != 0))
             return -1;
     } else if (call->args->mode != 0) {
         call->node.mode = S_IFREG | (call->args->mode & 07777);

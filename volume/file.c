@@ -320,29 +320,35 @@ change_row(struct index_node *row, const struct volume_change *change)
     row->ctime_ns = clock_wall_ns();
 }
 
+int
+node_attrs_changed(struct index_tx *tx, struct index_node *row, struct err *err)
+{
+    char key[LIMIT_KEY + 1];
+    bool named = (row->flags & INDEX_NODE_ORPHAN) == 0 && row->parent != 0;
+    if (named && row->kind == INDEX_DIR)
+        return node_want_marker(tx, row, err);
+    row->flags |= INDEX_NODE_ATTRS_DIRTY;
+    if (index_node_update(tx, row, err) != 0)
+        return -1;
+    if (!named)
+        return 0;
+    if (key_of_node(tx, row, key, err) != 0)
+        return -1;
+    return key_want_sync(tx, row->volume, key, ATTR_DELAY, err);
+}
+
 static int
 setattr_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct setattr_call *call = arg;
     struct index_volume volume;
-    char key[LIMIT_KEY + 1];
     if (index_node_get(tx, call->node, &call->row, err) != 0 ||
         index_volume_get(tx, call->row.volume, &volume, err) != 0 ||
         service_may_write(call->service, call->ctx, &volume, err) != 0)
         return -1;
     change_row(&call->row, call->change);
-    bool named = (call->row.flags & INDEX_NODE_ORPHAN) == 0 && call->row.parent != 0;
-    if (named && call->row.kind == INDEX_DIR) {
-        if (node_want_marker(tx, &call->row, err) != 0)
-            return -1;
-    } else {
-        call->row.flags |= INDEX_NODE_ATTRS_DIRTY;
-        if (index_node_update(tx, &call->row, err) != 0)
-            return -1;
-        if (named && (key_of_node(tx, &call->row, key, err) != 0 ||
-                      key_want_sync(tx, call->row.volume, key, ATTR_DELAY, err) != 0))
-            return -1;
-    }
+    if (node_attrs_changed(tx, &call->row, err) != 0)
+        return -1;
     return attr_fill(tx, &call->row, call->attr, err);
 }
 

@@ -340,6 +340,11 @@ void backing_return_locked(struct volume_file *file);
 struct volume_file *handle_new(struct volume_service *service, const struct volume_ctx *ctx,
                                int64_t node, int flags, struct err *err) MUST_CHECK;
 void handle_forget(struct volume_file *file);
+/* Writes a row whose attributes changed, and makes the work that brings them to its object. */
+int node_attrs_changed(struct index_tx *tx, struct index_node *row, struct err *err) MUST_CHECK;
+
+/* xattrs.c: what takes a file's place without being another file has its extended attributes too. */
+int xattrs_copy(struct index_tx *tx, int64_t from, int64_t to, struct err *err) MUST_CHECK;
 
 /* object.c: metadata of objects, the s3fs/rclone convention and ours. */
 struct object_attrs {

@@ -125,7 +125,7 @@ begin(struct step *step, struct index_tx *tx, struct err *err)
         meta_init(&step->meta);
         if (object_meta_make(&step->kv.node, &step->kv.content, step->kv.view.rules.epoch,
                              &step->meta, err) != 0 ||
-            extra_add(tx, step->kv.node.id, &step->meta, err) != 0)
+            extra_add(step->service, tx, step->kv.node.id, &step->meta, err) != 0)
             return -1;
         if (step->kv.conflict_id[0] == '\0' &&
             (step->kv.node.flags & INDEX_NODE_ATTRS_DIRTY) != 0) {

@@ -178,6 +178,25 @@ int volume_setattr(struct volume_service *service, const struct volume_ctx *ctx,
                    const struct volume_change *change, struct volume_attr *out,
                    struct err *err) MUST_CHECK;
 
+/* Extended attributes of files and folders. Only user.* are kept, at most LIMIT_XATTRS bytes a node (ERR_NO_SPACE); what fits
+ * an object's metadata goes to the bucket with it, the rest stays here. Other classes are ERR_UNSUPPORTED, symlinks ERR_PERM,
+ * absent ones ERR_NO_ATTRIBUTE. user.holdfast.* are said, not kept: version, etag, synced, key, base, conflict (setting one is
+ * ERR_PERM). */
+int volume_xattr_get(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                     const char *name, struct buf *out, struct err *err) MUST_CHECK;
+/* Each name with its NUL; those of ours are not among them. */
+int volume_xattr_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                      struct buf *out, struct err *err) MUST_CHECK;
+struct volume_xattr {
+    const char *name;
+    const void *value;
+    size_t len;
+    int flags; /* XATTR_CREATE, XATTR_REPLACE, 0 */
+    bool remove;
+};
+int volume_xattr_change(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                        const struct volume_xattr *change, struct err *err) MUST_CHECK;
+
 int volume_mkdir(struct volume_service *service, const struct volume_ctx *ctx,
                  const struct volume_name *at, uint32_t mode, struct volume_attr *out,
                  struct err *err) MUST_CHECK;

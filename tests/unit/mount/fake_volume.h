@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/scope.h"
+#include "base/text.h"
 #include "volume/volume.h"
 
 /* NOLINTBEGIN(readability-function-size,readability-inconsistent-declaration-parameter-name) */
@@ -26,6 +27,8 @@ struct fake_node {
     char *data;
     unsigned opens;
     bool used;
+    char xattr[64], xattr_value[64]; /* the one extended attribute */
+    size_t xattr_len;
 };
 struct volume_service {
     int unused;
@@ -252,6 +255,53 @@ volume_path(struct volume_service *service, int64_t node, char *out, size_t size
     if (!found)
         return fake_missing(err);
     (void)snprintf(out, size, "%s", found->name);
+    return 0;
+}
+
+int
+volume_xattr_get(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+                 const char *name, struct buf *out, struct err *err)
+{
+    char path[LIMIT_PATH + 1];
+    (void)ctx;
+    if (strcmp(name, "user.holdfast.key") == 0)
+        return volume_path(service, id, path, sizeof(path), err) != 0
+                   ? -1
+                   : buf_appendf(out, err, "pre/%s", path);
+    struct fake_node *node = fake_node(id);
+    if (!node || strcmp(node->xattr, name) != 0)
+        return err_set(err, ERR_NO_ATTRIBUTE, "none");
+    return buf_append(out, node->xattr_value, node->xattr_len, err);
+}
+
+int
+volume_xattr_list(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+                  struct buf *out, struct err *err)
+{
+    (void)service;
+    (void)ctx;
+    struct fake_node *node = fake_node(id);
+    if (!node || node->xattr[0] == '\0')
+        return 0;
+    return buf_append(out, node->xattr, strlen(node->xattr) + 1, err);
+}
+
+int
+volume_xattr_change(struct volume_service *service, const struct volume_ctx *ctx, int64_t id,
+                    const struct volume_xattr *change, struct err *err)
+{
+    (void)service;
+    (void)ctx;
+    struct fake_node *node = fake_node(id);
+    bool there = node && strcmp(node->xattr, change->name) == 0;
+    if (!node || ((change->remove || change->flags == 2) && !there))
+        return err_set(err, ERR_NO_ATTRIBUTE, "none");
+    if (there && change->flags == 1)
+        return err_set(err, ERR_EXISTS, "there");
+    text_set(node->xattr, change->remove ? "" : change->name);
+    node->xattr_len = change->len;
+    if (change->len > 0)
+        memcpy(node->xattr_value, change->value, change->len);
     return 0;
 }
 

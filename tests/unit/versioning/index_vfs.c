@@ -359,7 +359,8 @@ test_early_format_is_refused_untouched(void **state)
     ix = open_or_fail(scratch);
     sqlite3 *db = open_beside();
     assert_int_equal(sqlite3_exec(db,
-                                  "DROP TABLE uploads; ALTER TABLE volumes DROP COLUMN encryption;"
+                                  "DROP TABLE uploads; DROP TRIGGER xattrs_drop; DROP TABLE xattrs;"
+                                  "ALTER TABLE volumes DROP COLUMN encryption;"
                                   "PRAGMA user_version = 1",
                                   NULL, NULL, NULL),
                      SQLITE_OK);
@@ -389,9 +390,11 @@ test_older_format_is_brought_up(void **state)
     free(data);
     ix = open_or_fail(scratch);
     sqlite3 *db = open_beside();
-    assert_int_equal(
-        sqlite3_exec(db, "DROP TABLE uploads; PRAGMA user_version = 1", NULL, NULL, NULL),
-        SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "DROP TABLE uploads; DROP TRIGGER xattrs_drop; DROP TABLE xattrs;"
+                                  "PRAGMA user_version = 1",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
     index_close(ix);
     ix = open_or_fail(scratch);
