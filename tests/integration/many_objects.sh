@@ -77,5 +77,5 @@ check_status 0 "${AWS[@]}" s3 rm --quiet --recursive "s3://$BUCKET/v/many" --exc
 echo new | "${AWS[@]}" s3 cp --quiet - "s3://$BUCKET/v/many/new.txt"
 GONE=$(find "$WORK/src" -name 'f0000*' | wc -l)
 left() { [ "$(find "$M/many" -name '*.txt' | wc -l)" = $((COUNT - GONE + 1)) ]; }
-wait_until 60 left || fail "wanted $((COUNT - GONE + 1)) files, saw $(find "$M/many" -name '*.txt' | wc -l)"
+wait_until $((60 + COUNT / 500)) left || fail "wanted $((COUNT - GONE + 1)) files, saw $(find "$M/many" -name '*.txt' | wc -l)"
 check_eq 'a new one' new "$(cat "$M/many/new.txt")"
