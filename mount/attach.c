@@ -347,6 +347,7 @@ attach_mount(struct entry *entry, const struct volume_info *volume, enum attach_
     pthread_mutex_lock(&service->mutex);
     entry->session = session;
     pthread_mutex_unlock(&service->mutex);
+    volume_kernels(service->args.volumes, 1);
     if (done == 0 && check_live(entry, err) == 0) {
         record_init(entry);
         return 0;
@@ -410,6 +411,7 @@ attach_finish(struct entry *entry, int64_t deadline_ns)
     session_close_files(session);
     wait_parked(session);
     volume_connection_gone(service->args.volumes, entry->info.id);
+    volume_kernels(service->args.volumes, -1);
     pthread_mutex_lock(&service->mutex);
     entry->session = NULL;
     pthread_mutex_unlock(&service->mutex);

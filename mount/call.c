@@ -94,6 +94,15 @@ call_fill_stat(const struct session *session, const struct volume_attr *attr, st
     out->st_ctim.tv_nsec = attr->ctime_ns % NS_PER_S;
 }
 
+double
+call_timeout(int64_t fresh_ns)
+{
+    double seconds = (double)fresh_ns / (double)NS_PER_S;
+    if (seconds < TIMEOUT_MIN)
+        return TIMEOUT_MIN;
+    return seconds > TIMEOUT_MAX ? TIMEOUT_MAX : seconds;
+}
+
 void
 call_fill_entry(const struct session *session, const struct volume_attr *attr,
                 struct fuse_entry_param *out)
@@ -102,8 +111,8 @@ call_fill_entry(const struct session *session, const struct volume_attr *attr,
     call_fill_stat(session, attr, &out->attr);
     out->ino = out->attr.st_ino;
     /* A file that is written moves under other mounts too: nobody may believe old sizes. */
-    out->attr_timeout = attr->writing ? 0 : TIMEOUT_SECONDS;
-    out->entry_timeout = TIMEOUT_SECONDS;
+    out->entry_timeout = call_timeout(attr->fresh_ns);
+    out->attr_timeout = attr->writing ? 0 : out->entry_timeout;
 }
 
 int
@@ -124,7 +133,7 @@ call_reply_attr(struct call *call, const struct volume_attr *attr)
     log_trace(mount, "%s node=%lld size=%llu writing=%d", call->op->name, (long long)attr->node,
               (unsigned long long)attr->size, attr->writing);
     if (call_claim(call))
-        (void)fuse_reply_attr(call->req, &st, attr->writing ? 0 : TIMEOUT_SECONDS);
+        (void)fuse_reply_attr(call->req, &st, attr->writing ? 0 : call_timeout(attr->fresh_ns));
     return 0;
 }
 
@@ -146,6 +155,27 @@ call_reply_file(struct call *call, int fd, uint64_t off, size_t len)
     if (call_claim(call))
         (void)fuse_reply_data(call->req, &bytes, 0);
     return 0;
+}
+
+static void
+told(void *arg)
+{
+    struct call *call = arg;
+    call->finish(call);
+    park_release(&call->park);
+}
+
+void
+call_when_told(struct call *call, void (*finish)(struct call *call))
+{
+    call->finish = finish;
+    if (call->parked) {
+        park_hold(&call->park);
+        if (volume_told(call->session->args.volumes, told, call))
+            return;
+        park_release(&call->park);
+    }
+    finish(call);
 }
 
 static void

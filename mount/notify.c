@@ -12,6 +12,8 @@
 struct item {
     struct item *next;
     struct notify_plan plan;
+    volume_done_fn *done; /* instead: what comes behind all before it */
+    void *done_arg;
     int64_t volume, node, parent, connection;
     char name[];
 };
@@ -25,7 +27,8 @@ struct notifier {
     struct item *first;
     struct item **end;
     size_t queued, max_queued;
-    uint64_t dropped;
+    uint64_t lost;   /* events that did not fit */
+    bool forget_all; /* because of them */
     bool ending;
 };
 
@@ -36,16 +39,42 @@ notify_plan(enum volume_event_kind kind)
     case VOLUME_EVENT_CREATED:
         return (struct notify_plan){ .name = true };
     case VOLUME_EVENT_CHANGED:
+    case VOLUME_EVENT_OPENED:
         return (struct notify_plan){ .node_data = true };
     case VOLUME_EVENT_REMOVED:
+        return (struct notify_plan){ .name = true, .node_attrs = true, .removed = true };
     case VOLUME_EVENT_RENAMED:
         return (struct notify_plan){ .name = true, .node_attrs = true };
     case VOLUME_EVENT_SYNCED:
     case VOLUME_EVENT_CONFLICT:
     case VOLUME_EVENT_STORE:
+    case VOLUME_EVENT_LOST:
         break;
     }
     return (struct notify_plan){ 0 };
+}
+
+static void
+tell_name(struct session *session, const struct item *item)
+{
+    bool removed = item->plan.removed && item->node != 0 &&
+                   session_forget_removed(session, item->parent, item->node, item->name);
+    if (!removed)
+        (void)session_forget_name(session, item->parent, item->name);
+    (void)session_forget_node(session, item->parent, false);
+}
+
+/* A kernel that does not know the node may be about to: a lookup under way has read the row already. Forgetting the name waits
+ * for that lookup, which the kernel makes with the folder's lock held. */
+static void
+tell_node(struct session *session, const struct item *item)
+{
+    bool data = item->plan.node_data;
+    if (session_forget_node(session, item->node, data) || item->parent == 0 ||
+        item->name[0] == '\0')
+        return;
+    if (session_forget_name(session, item->parent, item->name))
+        (void)session_forget_node(session, item->node, data);
 }
 
 static void
@@ -53,13 +82,10 @@ tell(struct session *session, const struct item *item)
 {
     if (item->connection == session_id(session))
         return; /* its own doing: this kernel knows */
-    if (item->plan.name && item->parent != 0) {
-        if (item->name[0] != '\0')
-            session_forget_name(session, item->parent, item->name);
-        session_forget_node(session, item->parent, false);
-    }
+    if (item->plan.name && item->parent != 0)
+        tell_name(session, item);
     if (item->node != 0 && (item->plan.node_data || item->plan.node_attrs))
-        session_forget_node(session, item->node, item->plan.node_data);
+        tell_node(session, item);
 }
 
 static void
@@ -84,19 +110,38 @@ take_locked(struct notifier *notifier)
     return item;
 }
 
+static void
+tell_lost(struct notifier *notifier)
+{
+    struct session *sessions[MAX_SESSIONS];
+    size_t count = notifier->sessions(notifier->arg, 0, sessions, MAX_SESSIONS);
+    for (size_t i = 0; i < count; i++) {
+        (void)session_forget_all(sessions[i]);
+        session_unref(sessions[i]);
+    }
+}
+
 static void *
 notify_main(void *arg)
 {
     struct notifier *notifier = arg;
     pthread_mutex_lock(&notifier->mutex);
     while (!notifier->ending) {
-        if (!notifier->first) {
+        bool all = notifier->forget_all;
+        notifier->forget_all = false;
+        struct item *item = !all && notifier->first ? take_locked(notifier) : NULL;
+        if (!item && !all) {
             pthread_cond_wait(&notifier->wake, &notifier->mutex);
             continue;
         }
-        struct item *item = take_locked(notifier);
         pthread_mutex_unlock(&notifier->mutex);
-        tell_all(notifier, item); /* no lock: the kernel may wait for a request of ours (INV-8) */
+        /* No lock: the kernel may wait for a request of ours (INV-8). */
+        if (all)
+            tell_lost(notifier);
+        else if (item->done)
+            item->done(item->done_arg);
+        else
+            tell_all(notifier, item);
         free(item);
         pthread_mutex_lock(&notifier->mutex);
     }
@@ -105,9 +150,9 @@ notify_main(void *arg)
 }
 
 static struct item *
-make_item(const struct volume_event *event, struct notify_plan plan, bool with_name)
+make_item(const struct volume_event *event, struct notify_plan plan)
 {
-    const char *name = with_name && event->name ? event->name : "";
+    const char *name = event->name ? event->name : "";
     size_t len = strlen(name) + 1;
     struct item *item = malloc(sizeof(*item) + len);
     if (!item)
@@ -119,29 +164,62 @@ make_item(const struct volume_event *event, struct notify_plan plan, bool with_n
     return item;
 }
 
+static void
+put_locked(struct notifier *notifier, struct item *item)
+{
+    *notifier->end = item;
+    notifier->end = &item->next;
+    notifier->queued++;
+    pthread_cond_signal(&notifier->wake);
+}
+
+/* Some were not told: no name is believed unasked. An older kernel believes what it knows until it times out. */
+static void
+lose_locked(struct notifier *notifier)
+{
+    if (notifier->lost++ % 1000 == 0)
+        log_warn(mount, "kernel notifications fall behind lost=%llu",
+                 (unsigned long long)notifier->lost);
+    notifier->forget_all = true;
+    pthread_cond_signal(&notifier->wake);
+}
+
 void
 notifier_event(void *arg, const struct volume_event *event)
 {
     struct notifier *notifier = arg;
     struct notify_plan plan = notify_plan(event->kind);
-    if (!plan.name && !plan.node_data && !plan.node_attrs)
+    bool lost = event->kind == VOLUME_EVENT_LOST;
+    if (!plan.name && !plan.node_data && !plan.node_attrs && !lost)
         return;
     scope_unlock pthread_mutex_t *held = scope_lock(&notifier->mutex);
     (void)held;
-    bool with_name = notifier->queued < notifier->max_queued / 2;
-    struct item *item = notifier->queued < notifier->max_queued && !notifier->ending
-                            ? make_item(event, plan, with_name)
-                            : NULL;
+    if (notifier->ending)
+        return;
+    struct item *item =
+        !lost && notifier->queued < notifier->max_queued ? make_item(event, plan) : NULL;
     if (!item) {
-        if (notifier->dropped++ % 1000 == 0)
-            log_warn(mount, "kernel notifications fall behind dropped=%llu",
-                     (unsigned long long)notifier->dropped);
+        lose_locked(notifier);
         return;
     }
-    *notifier->end = item;
-    notifier->end = &item->next;
-    notifier->queued++;
-    pthread_cond_signal(&notifier->wake);
+    put_locked(notifier, item);
+}
+
+bool
+notifier_pass(struct notifier *notifier, volume_done_fn *done, void *done_arg)
+{
+    struct item *item = calloc(1, sizeof(*item));
+    pthread_mutex_lock(&notifier->mutex);
+    bool put = item && !notifier->ending;
+    if (put) {
+        item->done = done;
+        item->done_arg = done_arg;
+        put_locked(notifier, item);
+    }
+    pthread_mutex_unlock(&notifier->mutex);
+    if (!put)
+        free(item);
+    return put;
 }
 
 struct notifier *
@@ -177,8 +255,12 @@ notifier_free(struct notifier *notifier)
     pthread_cond_signal(&notifier->wake);
     pthread_mutex_unlock(&notifier->mutex);
     (void)pthread_join(notifier->thread, NULL);
-    while (notifier->first)
-        free(take_locked(notifier));
+    while (notifier->first) {
+        struct item *item = take_locked(notifier);
+        if (item->done)
+            item->done(item->done_arg);
+        free(item);
+    }
     pthread_cond_destroy(&notifier->wake);
     pthread_mutex_destroy(&notifier->mutex);
     free(notifier);

@@ -197,6 +197,20 @@ park_interrupt(struct park *park, uint32_t slot, const void *key)
     unref(call);
 }
 
+void
+park_hold(struct park_call *call)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&call->park->mutex);
+    (void)held;
+    call->refs++;
+}
+
+void
+park_release(struct park_call *call)
+{
+    unref(call);
+}
+
 unsigned
 park_count(struct park *park)
 {

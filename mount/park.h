@@ -57,6 +57,9 @@ bool park_claim(struct park_call *call);
 bool park_answered(struct park_call *call);
 /* Claims the call in `slot` if its key is `key`, and answers ERR_CANCELED. */
 void park_interrupt(struct park *park, uint32_t slot, const void *key);
+/* The call stays until as many park_release(), whatever `run` answers: for an answer that somebody else gives. */
+void park_hold(struct park_call *call);
+void park_release(struct park_call *call);
 unsigned park_count(struct park *park);
 
 #endif

@@ -9,13 +9,14 @@
 #include "base/scope.h"
 #include "mount/service_impl.h"
 
-#define NOTIFY_QUEUE 4096
+#define NOTIFY_QUEUE 65536
 
 /* ---- the volume's events outlive us: a hook that is never freed stands between ---- */
 
 struct watch {
     pthread_mutex_t mutex; /* held over notifier_event(), which never blocks */
     struct notifier *notifier;
+    struct volume_service *volumes;
     struct watch *next;
 };
 static struct watch *watches; /* all of the process, so that none counts as lost */
@@ -27,8 +28,21 @@ on_event(void *arg, const struct volume_event *event)
     struct watch *watch = arg;
     scope_unlock pthread_mutex_t *held = scope_lock(&watch->mutex);
     (void)held;
-    if (watch->notifier)
+    /* Of what it did itself the only kernel needs no telling. */
+    bool own = event->connection != 0 && watch->notifier && volume_kernel_count(watch->volumes) < 2;
+    if (watch->notifier && !own)
         notifier_event(watch->notifier, event);
+}
+
+static void
+on_pass(void *arg, volume_done_fn *done, void *done_arg)
+{
+    struct watch *watch = arg;
+    pthread_mutex_lock(&watch->mutex);
+    bool later = watch->notifier && notifier_pass(watch->notifier, done, done_arg);
+    pthread_mutex_unlock(&watch->mutex);
+    if (!later)
+        done(done_arg);
 }
 
 static int
@@ -39,11 +53,13 @@ start_watching(struct mount_service *service, struct err *err)
         return err_nomem(err);
     pthread_mutex_init(&watch->mutex, NULL);
     watch->notifier = service->notifier;
+    watch->volumes = service->args.volumes;
     pthread_mutex_lock(&watches_mutex);
     watch->next = watches;
     watches = watch;
     pthread_mutex_unlock(&watches_mutex);
     service->watch = watch;
+    volume_teller(service->args.volumes, on_pass, watch);
     return volume_watch(service->args.volumes, on_event, watch, err);
 }
 
@@ -65,7 +81,8 @@ sessions_of(void *arg, int64_t volume, struct session **out, size_t max)
     scope_unlock pthread_mutex_t *held = scope_lock(&service->mutex);
     (void)held;
     for (const struct entry *at = service->entries; at && count < max; at = at->next) {
-        if (at->session && at->info.volume == volume && at->info.state == MOUNT_ACTIVE)
+        if (at->session && (volume == 0 || at->info.volume == volume) &&
+            at->info.state != MOUNT_FAILED)
             out[count++] = session_ref(at->session);
     }
     return count;

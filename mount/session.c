@@ -457,17 +457,36 @@ session_init_record(struct session *session, void *out, size_t size)
     return session->init_len;
 }
 
-void
+bool
 session_forget_node(struct session *session, int64_t node, bool data)
 {
-    /* A negative offset means attributes only. Unknown inodes are ENOENT: nothing to forget. */
-    (void)fuse_lowlevel_notify_inval_inode(session->fuse, ino_of_node(node, session->args.root),
-                                           data ? 0 : -1, 0);
+    /* A negative offset means attributes only. */
+    return fuse_lowlevel_notify_inval_inode(session->fuse, ino_of_node(node, session->args.root),
+                                            data ? 0 : -1, 0) == 0;
 }
 
-void
+bool
 session_forget_name(struct session *session, int64_t parent, const char *name)
 {
-    (void)fuse_lowlevel_notify_inval_entry(session->fuse, ino_of_node(parent, session->args.root),
-                                           name, strlen(name));
+    return fuse_lowlevel_notify_inval_entry(session->fuse, ino_of_node(parent, session->args.root),
+                                            name, strlen(name)) == 0;
+}
+
+bool
+session_forget_removed(struct session *session, int64_t parent, int64_t node, const char *name)
+{
+    return fuse_lowlevel_notify_delete(session->fuse, ino_of_node(parent, session->args.root),
+                                       ino_of_node(node, session->args.root), name,
+                                       strlen(name)) == 0;
+}
+
+/* FUSE_NOTIFY_INC_EPOCH of the kernel's include/uapi/linux/fuse.h (7.44); libfuse 3.17 has no call for it. */
+#define NOTIFY_INC_EPOCH 8
+
+bool
+session_forget_all(struct session *session)
+{
+    uint8_t notice[WIRE_NOTICE_SIZE];
+    wire_notice(NOTIFY_INC_EPOCH, notice);
+    return write(fuse_session_fd(session->fuse), notice, sizeof(notice)) == (ssize_t)sizeof(notice);
 }

@@ -65,8 +65,14 @@ void session_backing_gone(struct session *session, const int64_t *contents, size
 size_t session_backing_dead(struct session *session, int32_t *out, size_t max);
 void session_backing_closed(struct session *session, size_t count);
 
-/* Tells the kernel to forget (never call these with a lock held or from inside a request, INV-8). */
-void session_forget_node(struct session *session, int64_t node, bool data);
-void session_forget_name(struct session *session, int64_t parent, const char *name);
+/* Tell the kernel to forget (never call these with a lock held or from inside a request, INV-8). False: it knows no such
+ * node, or name. A name that is being looked up meanwhile is waited for, and forgotten then. */
+bool session_forget_node(struct session *session, int64_t node, bool data);
+bool session_forget_name(struct session *session, int64_t parent, const char *name);
+/* The name is gone for good: who watches the file itself (inotify) hears of it. */
+bool session_forget_removed(struct session *session, int64_t parent, int64_t node,
+                            const char *name);
+/* No name is believed without asking any more; false: this kernel cannot (before Linux 6.16). */
+bool session_forget_all(struct session *session);
 
 #endif

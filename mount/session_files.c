@@ -59,6 +59,17 @@ find_flags(struct call *call, const struct volume_ctx *ctx, unsigned *out, struc
     return 0;
 }
 
+static void
+finish_open(struct call *call)
+{
+    /* The program may have gone meanwhile: then no RELEASE will come. */
+    if (call_claim(call) && fuse_reply_open(call->req, &call->fi) >= 0)
+        return;
+    struct volume_ctx ctx = { .actor = "mount", .run = call->session->run };
+    ctx.connection = call->session->args.id;
+    handle_remove(&call->session->handles, call->fi.fh, &ctx);
+}
+
 static int
 run_open(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
@@ -69,13 +80,15 @@ run_open(struct call *call, const struct volume_ctx *ctx, struct err *err)
     if (find_flags(call, ctx, &flags, err) < 0 ||
         volume_file_open(call->session->args.volumes, ctx, call->node, call->flags, &file, err) < 0)
         return -1;
-    struct handle_table *handles = &call->session->handles;
-    struct fuse_file_info fi = make_info(call);
-    if (add_handle(call, ctx, file, flags, &fi, err) < 0)
+    call->fi = make_info(call);
+    if (add_handle(call, ctx, file, flags, &call->fi, err) < 0)
         return -1;
-    /* The program may have gone meanwhile: then no RELEASE will come. */
-    if (!call_claim(call) || fuse_reply_open(call->req, &fi) < 0)
-        handle_remove(handles, fi.fh, ctx);
+    /* Other kernels may not believe their sizes and pages any more before the first write. A truncating open comes with the
+     * file's lock held. */
+    if (flags & HANDLE_WRITER && !(call->flags & O_TRUNC))
+        call_when_told(call, finish_open);
+    else
+        finish_open(call);
     return 0;
 }
 

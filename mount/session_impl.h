@@ -11,8 +11,10 @@
 #include "mount/ino.h"
 #include "mount/session.h"
 
-#define TIMEOUT_SECONDS \
-    1.0 /* of entries and attributes; changes of others are told at once besides */
+/* So long entries and attributes are believed at least, and at most: what else happens here is told at once, what others do in
+ * the bucket is found when the folder is listed anew (attr.fresh_ns). */
+#define TIMEOUT_MIN 1.0
+#define TIMEOUT_MAX 3600.0
 #define MAX_WRITE (1u << 20)
 #define MAX_THREADS 16u
 #define KEPT_STAMPS 8192u
@@ -107,8 +109,10 @@ struct call {
     uint32_t mode;
     struct volume_change change;
     const char *name, *name2;
-    const void *data; /* `size` bytes of a WRITE or SETXATTR */
-    char copies[];    /* of name, name2, data */
+    const void *data;         /* `size` bytes of a WRITE or SETXATTR */
+    struct fuse_file_info fi; /* of the answer to an OPEN */
+    void (*finish)(struct call *call);
+    char copies[]; /* of name, name2, data */
 };
 
 /* Fills a call from the request and runs or parks it. */
@@ -116,6 +120,10 @@ void call_init(struct call *call, fuse_req_t req, const struct op *op, fuse_ino_
 /* Takes the handle `fh`; answers false after replying EBADF. */
 bool call_handle(struct call *call, const struct fuse_file_info *fi);
 void call_start(struct call *call);
+
+/* `finish` answers, once the kernels of other mounts know what has changed so far; at once when there are none. Not for requests
+ * that a kernel makes with a folder or a file locked: telling may need the same lock. */
+void call_when_told(struct call *call, void (*finish)(struct call *call));
 
 /* True: answer now, nobody else will. */
 bool call_claim(struct call *call);
@@ -127,6 +135,8 @@ int call_reply_file(struct call *call, int fd, uint64_t off, size_t len);
 int call_reply_ok(struct call *call);
 void call_reply_errno(struct call *call, int error);
 
+/* Seconds of belief in a name or in attributes. */
+double call_timeout(int64_t fresh_ns);
 void call_fill_stat(const struct session *session, const struct volume_attr *attr,
                     struct stat *out);
 void call_fill_entry(const struct session *session, const struct volume_attr *attr,

@@ -26,14 +26,15 @@ name_of(const struct call *call)
 static int
 run_lookup(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
-    struct volume_attr attr;
-    struct fuse_entry_param none = { .entry_timeout = TIMEOUT_SECONDS };
+    struct volume_attr attr = { .fresh_ns = 0 };
+    struct fuse_entry_param none = { .ino = 0 };
     if (volume_lookup(call->session->args.volumes, ctx,
                       &(struct volume_name){ call->node, call->name, strlen(call->name) }, &attr,
                       err) == 0)
         return call_reply_entry(call, &attr);
     if (err->code != ERR_NOT_FOUND)
         return -1;
+    none.entry_timeout = call_timeout(attr.fresh_ns);
     if (call_claim(call))
         (void)fuse_reply_entry(call->req, &none); /* the kernel remembers that there is nothing */
     return 0;

@@ -1,5 +1,6 @@
 #include "mount/wire.h"
 
+#include <assert.h>
 #include <linux/fuse.h>
 #include <string.h>
 
@@ -24,4 +25,12 @@ bool
 wire_is_init(const struct wire_header *header)
 {
     return header->opcode == FUSE_INIT;
+}
+
+void
+wire_notice(int code, uint8_t out[WIRE_NOTICE_SIZE])
+{
+    struct fuse_out_header header = { .len = WIRE_NOTICE_SIZE, .error = code };
+    static_assert(sizeof(header) == WIRE_NOTICE_SIZE, "struct fuse_out_header");
+    memcpy(out, &header, sizeof(header));
 }

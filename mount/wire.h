@@ -17,4 +17,8 @@ struct wire_header {
 bool wire_header(const void *data, size_t len, struct wire_header *out);
 bool wire_is_init(const struct wire_header *header);
 
+/* A notification without a body: the code stands where a reply has its error (fuse_notify()). */
+#define WIRE_NOTICE_SIZE 16u
+void wire_notice(int code, uint8_t out[WIRE_NOTICE_SIZE]);
+
 #endif

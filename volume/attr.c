@@ -47,7 +47,36 @@ attr_ctime(int64_t known_ns, const struct stat *st)
     return written_ns > known_ns ? written_ns : known_ns;
 }
 
+void
+attr_believe(const struct volume_service *service, const struct index_node *dir,
+             struct volume_attr *attr)
+{
+    int64_t ttl = service->list_ttl_ns;
+    attr->fresh_ns = dir == NULL ? ttl : 0;
+    if (dir == NULL || !service_listed(service, dir))
+        return;
+    /* The wall clock may have been set meanwhile. */
+    int64_t left = dir->listed_ns + ttl - clock_wall_ns();
+    attr->fresh_ns = left < 0 ? 0 : left > ttl ? ttl : left;
+}
+
 enum live { LIVE_NOT, LIVE_FILLED, LIVE_BUSY };
+
+/* Two writes within a tick of the disk's clock, and a look between them: the second has to be seen by the time, which is all that
+ * another kernel goes by (FUSE_CAP_AUTO_INVAL_DATA). */
+static void
+move_time(struct inode *inode, struct stat *st)
+{
+    int64_t mtime_ns = st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
+    if (inode->moved && mtime_ns == inode->told_mtime_ns) {
+        mtime_ns++;
+        content_set_mtime_locked(inode, mtime_ns);
+        st->st_mtim.tv_sec = mtime_ns / NS_PER_S;
+        st->st_mtim.tv_nsec = mtime_ns % NS_PER_S;
+    }
+    inode->moved = false;
+    inode->told_mtime_ns = mtime_ns;
+}
 
 /* Size and times of a file that is being written; LIVE_NOT when it is not LIVE in memory (any more). */
 static enum live
@@ -66,6 +95,7 @@ fill_live(struct volume_service *service, bool nowait, struct volume_attr *attr)
     bool live = inode->file != NULL && inode->state == CONTENT_LIVE &&
                 fstat(cache_file_fd(inode->file), &st) == 0;
     if (live) {
+        move_time(inode, &st);
         attr->size = (uint64_t)st.st_size;
         attr->mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
         attr->ctime_ns = attr_ctime(attr->ctime_ns, &st);
@@ -80,9 +110,11 @@ read_again(struct index_tx *tx, void *arg, struct err *err)
 {
     struct volume_attr *attr = arg;
     struct index_node node;
-    if (index_node_get(tx, attr->node, &node, err) != 0)
+    int64_t fresh_ns = attr->fresh_ns;
+    if (index_node_get(tx, attr->node, &node, err) != 0 || attr_fill(tx, &node, attr, err) != 0)
         return -1;
-    return attr_fill(tx, &node, attr, err);
+    attr->fresh_ns = fresh_ns;
+    return 0;
 }
 
 /* The file may freeze between the reading of its row and this: then only the row of now has its size. An old one would make

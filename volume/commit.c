@@ -120,6 +120,7 @@ struct commit_call {
     size_t name_len;
     bool existed;
     int64_t replaced; /* the node whose place the new one takes, 0: none */
+    bool other_kind;  /* the same node was a link */
     struct volume_attr *attr;
     struct drop_list drop;
     char key[LIMIT_KEY + 1];
@@ -230,6 +231,7 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
     } else if (call->args->mode != 0) {
         call->node.mode = S_IFREG | (call->args->mode & 07777);
     }
+    call->other_kind = call->existed && call->node.kind != INDEX_FILE;
     call->node.kind = INDEX_FILE;
     if (!S_ISREG(call->node.mode))
         call->node.mode = S_IFREG | 0644;
@@ -437,8 +439,12 @@ volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx,
     *created = !call.existed;
     cache_put(steal(&upload->file));
     sync_kick(service);
-    event_emit(service, call.existed ? VOLUME_EVENT_CHANGED : VOLUME_EVENT_CREATED, &call.node,
-               ctx->connection);
+    bool anew = call.existed && (call.replaced != 0 || call.other_kind);
+    if (anew)
+        event_emit(service, VOLUME_EVENT_REMOVED, &call.node, ctx->connection);
+    event_emit(service, call.existed && !anew ? VOLUME_EVENT_CHANGED : VOLUME_EVENT_CREATED,
+               &call.node, ctx->connection);
+    event_settle(service, ctx);
     if (args->wait_synced) {
         rc = wait_synced(&call, service_deadline(ctx), err);
         if (rc != 0 && err->code == ERR_CONFLICT)

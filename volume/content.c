@@ -453,6 +453,18 @@ apply_write(struct volume_service *service, struct content_call *call, struct er
     return cache_file_truncate(inode->file, 0, err);
 }
 
+/* Other kernels may hold sizes and bytes that end now. */
+static void
+tell_opened(struct volume_service *service, const struct content_call *call)
+{
+    struct inode *inode = call->inode;
+    bool joined = call->how == CONTENT_OPEN_JOIN && inode->writers > 0;
+    if (joined && inode->wrote_by == call->connection)
+        return;
+    inode->wrote_by = joined ? 0 : call->connection;
+    event_emit(service, VOLUME_EVENT_OPENED, &call->node, call->connection);
+}
+
 int
 content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
                            struct inode *inode, bool truncate, uint64_t open_fh, struct err *err)
@@ -473,6 +485,7 @@ content_begin_write_locked(struct volume_service *service, const struct volume_c
         if (apply_write(service, &call, err) == 0) {
             inode->volume = call.node.volume;
             inode->dirty_size |= truncate;
+            tell_opened(service, &call);
             return 0;
         }
         if (err->code == ERR_AGAIN && !ctx->nowait)

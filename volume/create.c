@@ -74,6 +74,7 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
         make_content(tx, call, err) != 0 || make_handle(tx, call, err) != 0 ||
         attr_fill(tx, &call->node, call->attr, err) != 0)
         return -1;
+    attr_believe(call->service, &dir, call->attr);
     content_meta_fill(tx, &call->node, &call->content, &call->meta);
     return answer_record(tx, call->ctx, call->attr, err);
 }
@@ -126,6 +127,7 @@ create_new(struct create_call *call, struct err *err)
     pthread_mutex_lock(&inode->lock);
     content_adopt_locked(inode, &call->content, bytes);
     inode->writers++;
+    inode->wrote_by = call->ctx->connection;
     call->file->counted = true;
     inode->dirty_size = true; /* an empty new file is a change too */
     inode->making = false;

@@ -472,6 +472,8 @@ foreign_replace(struct view_change *change, struct err *err)
         return -1;
     node.content = 0;
     if (node.kind == INDEX_SYMLINK) {
+        /* A kernel takes no other kind of file under a number that it knows. */
+        event_emit(change->service, VOLUME_EVENT_REMOVED, &node, 0);
         node.kind = INDEX_FILE;
         node.mode = S_IFREG | 0644;
         node.target[0] = '\0';

@@ -11,6 +11,8 @@
 struct event {
     struct event *next;
     struct volume_event event;
+    volume_done_fn *done; /* instead of an event: behind what was told before */
+    void *done_arg;
     char name[LIMIT_NAME + 1];
 };
 
@@ -21,13 +23,35 @@ struct event_queue {
     struct event *head, *tail;
     unsigned count;
     bool stopping, started;
+    bool lost; /* some did not fit */
     pthread_t thread;
     struct {
         volume_event_fn *fn;
         void *arg;
     } watcher[WATCHERS_MAX];
     unsigned watchers;
+    volume_pass_fn *pass;
+    void *pass_arg;
 };
+
+static bool
+queue_event(struct event_queue *queue, struct event *event)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&queue->lock);
+    (void)held;
+    if (queue->count >= EVENTS_MAX || queue->stopping) {
+        queue->lost = true;
+        return false;
+    }
+    if (queue->tail == NULL)
+        queue->head = event;
+    else
+        queue->tail->next = event;
+    queue->tail = event;
+    queue->count++;
+    pthread_cond_signal(&queue->wake);
+    return true;
+}
 
 void
 event_emit(struct volume_service *service, enum volume_event_kind kind,
@@ -35,6 +59,9 @@ event_emit(struct volume_service *service, enum volume_event_kind kind,
 {
     struct event_queue *queue = service->events;
     if (queue == NULL || queue->watchers == 0)
+        return;
+    /* For other kernels only. */
+    if (kind == VOLUME_EVENT_OPENED && connection != 0 && atomic_load(&service->kernels) < 2)
         return;
     struct event *event = calloc(1, sizeof(*event));
     if (event == NULL)
@@ -47,28 +74,125 @@ event_emit(struct volume_service *service, enum volume_event_kind kind,
         event->event.parent = node->parent;
         text_set(event->name, node->name);
     }
-    pthread_mutex_lock(&queue->lock);
-    if (queue->count >= EVENTS_MAX || queue->stopping) {
-        pthread_mutex_unlock(&queue->lock);
+    if (!queue_event(queue, event))
         free(event);
+}
+
+void
+volume_teller(struct volume_service *service, volume_pass_fn *pass, void *arg)
+{
+    service->events->pass = pass;
+    service->events->pass_arg = arg;
+}
+
+static bool
+pass(struct volume_service *service, volume_done_fn *done, void *done_arg)
+{
+    struct event *event = calloc(1, sizeof(*event));
+    if (event == NULL)
+        return false;
+    event->event.connection = -1; /* nothing to be read: no need to pass the writer */
+    event->done = done;
+    event->done_arg = done_arg;
+    if (queue_event(service->events, event))
+        return true;
+    free(event);
+    return false;
+}
+
+bool
+volume_told(struct volume_service *service, volume_done_fn *done, void *done_arg)
+{
+    return atomic_load(&service->kernels) > 1 && pass(service, done, done_arg);
+}
+
+struct settling {
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    unsigned refs;
+    bool done;
+};
+
+static void
+leave_settling(struct settling *wait, bool done)
+{
+    pthread_mutex_lock(&wait->lock);
+    wait->done |= done;
+    bool last = --wait->refs == 0;
+    pthread_cond_signal(&wait->told);
+    pthread_mutex_unlock(&wait->lock);
+    if (!last)
         return;
-    }
-    if (queue->tail == NULL)
-        queue->head = event;
-    else
-        queue->tail->next = event;
-    queue->tail = event;
-    queue->count++;
-    pthread_cond_signal(&queue->wake);
-    pthread_mutex_unlock(&queue->lock);
+    pthread_cond_destroy(&wait->told);
+    pthread_mutex_destroy(&wait->lock);
+    free(wait);
+}
+
+static void
+settled(void *arg)
+{
+    leave_settling(arg, true);
+}
+
+void
+event_settle(struct volume_service *service, const struct volume_ctx *ctx)
+{
+    if (ctx->connection != 0 || ctx->nowait || atomic_load(&service->kernels) == 0)
+        return;
+    struct settling *wait = calloc(1, sizeof(*wait));
+    if (wait == NULL)
+        return;
+    struct timespec until;
+    pthread_mutex_init(&wait->lock, NULL);
+    pthread_cond_init(&wait->told, NULL);
+    wait->refs = 2;
+    if (!pass(service, settled, wait))
+        wait->refs--;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    pthread_mutex_lock(&wait->lock);
+    while (wait->refs == 2 && !wait->done &&
+           pthread_cond_timedwait(&wait->told, &wait->lock, &until) == 0)
+        continue;
+    pthread_mutex_unlock(&wait->lock);
+    leave_settling(wait, false);
+}
+
+unsigned
+volume_kernel_count(struct volume_service *service)
+{
+    return atomic_load(&service->kernels);
+}
+
+void
+volume_kernels(struct volume_service *service, int change)
+{
+    (void)atomic_fetch_add(&service->kernels, (unsigned)change);
 }
 
 static void
 tell(struct event_queue *queue, struct event *event)
 {
+    if (event->done != NULL && queue->pass != NULL) {
+        queue->pass(queue->pass_arg, event->done, event->done_arg);
+        return;
+    }
+    if (event->done != NULL) {
+        event->done(event->done_arg);
+        return;
+    }
     event->event.name = event->name;
     for (unsigned i = 0; i < queue->watchers; i++)
         queue->watcher[i].fn(queue->watcher[i].arg, &event->event);
+}
+
+/* What a mount's request did is told after its commit; only the others may still be inside their transaction. */
+static bool
+is_open(const struct event *batch)
+{
+    while (batch != NULL && batch->event.connection != 0)
+        batch = batch->next;
+    return batch != NULL;
 }
 
 static void *
@@ -85,15 +209,19 @@ notifier_main(void *arg)
         struct event *batch = queue->head;
         queue->head = queue->tail = NULL;
         queue->count = 0;
+        bool lost = queue->lost;
+        queue->lost = false;
         pthread_mutex_unlock(&queue->lock);
         struct err err = ERR_INIT;
-        if (index_pass(queue->service->index, &err) != 0)
+        if (is_open(batch) && index_pass(queue->service->index, &err) != 0)
             log_debug(volume, "the notifier cannot pass the writer: %s", err.msg);
         for (struct event *next; batch != NULL; batch = next) {
             next = batch->next;
             tell(queue, batch);
             free(batch);
         }
+        if (lost)
+            tell(queue, &(struct event){ .event.kind = VOLUME_EVENT_LOST });
         pthread_mutex_lock(&queue->lock);
     }
     pthread_mutex_unlock(&queue->lock);
@@ -148,6 +276,8 @@ event_queue_close(struct volume_service *service)
         pthread_join(queue->thread, NULL);
     for (struct event *event = queue->head, *next; event != NULL; event = next) {
         next = event->next;
+        if (event->done != NULL)
+            event->done(event->done_arg);
         free(event);
     }
     pthread_cond_destroy(&queue->wake);

@@ -234,6 +234,15 @@ ensure_live(struct volume_file *file, const struct volume_ctx *ctx, struct err *
     return content_begin_write_locked(file->service, ctx, inode, false, file->fh, err);
 }
 
+static void
+note_written(struct volume_file *file)
+{
+    struct inode *inode = file->inode;
+    inode->dirty_size = inode->loose = inode->moved = true;
+    if (inode->wrote_by != file->connection)
+        inode->wrote_by = 0;
+}
+
 int
 volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data,
                   size_t len, uint64_t off, struct err *err)
@@ -245,7 +254,7 @@ volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const 
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
     if (ensure_live(file, ctx, err) != 0)
         return -1;
-    inode->dirty_size = inode->loose = true;
+    note_written(file);
     return cache_file_write(inode->file, data, len, off, err);
 }
 
@@ -262,7 +271,7 @@ volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
     if (ensure_live(file, ctx, err) != 0)
         return -1;
-    inode->dirty_size = inode->loose = true;
+    note_written(file);
     return cache_file_allocate(inode->file, mode, off, len, err);
 }
 
@@ -362,6 +371,7 @@ touch_live(struct volume_service *service, int64_t node, int64_t mtime_ns)
     pthread_mutex_lock(&inode->lock);
     if (inode->file != NULL && inode->state == CONTENT_LIVE) {
         content_set_mtime_locked(inode, mtime_ns);
+        inode->moved = false; /* the time is the program's, to the nanosecond */
         inode->dirty_size = true;
     }
     pthread_mutex_unlock(&inode->lock);
@@ -384,7 +394,7 @@ set_size(struct volume_service *service, const struct volume_ctx *ctx,
     pthread_mutex_lock(&file->inode->lock);
     int rc = ensure_live(file, ctx, err);
     if (rc == 0) {
-        file->inode->dirty_size = file->inode->loose = true;
+        note_written(file);
         rc = cache_file_truncate(file->inode->file, size, err);
     }
     pthread_mutex_unlock(&file->inode->lock);

@@ -261,6 +261,8 @@ freeze(struct freeze_call *call, struct err *err)
     inode->content_flags = call->content.flags;
     inode->dirty_size = inode->loose = inode->was_lent = false;
     cache_file_settle(inode->file);
+    if (call->changed)
+        event_emit(service, VOLUME_EVENT_CHANGED, &call->node, inode->wrote_by);
     if (call->content.state == CONTENT_CLEAN) {
         cache_unpin(service->cache, inode->content);
         return 0;

@@ -34,8 +34,10 @@ answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_a
                          &ignored) != 0 ||
         len != sizeof(stored))
         return false;
-    if (attr != NULL)
+    if (attr != NULL) {
         *attr = stored;
+        attr->fresh_ns = 0;
+    }
     return true;
 }
 
@@ -209,6 +211,7 @@ static int
 make_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct make_call *call = arg;
+    struct index_node dir;
     char key[LIMIT_KEY + 1];
     call->replayed = answer_replay(tx, call->ctx, call->attr);
     if (call->replayed)
@@ -226,8 +229,10 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
         index_node_update(tx, &call->node, err) != 0 ||
         key_of_node(tx, &call->node, key, err) != 0 ||
         key_want_sync(tx, call->node.volume, key, 0, err) != 0 ||
-        attr_fill(tx, &call->node, call->attr, err) != 0)
+        attr_fill(tx, &call->node, call->attr, err) != 0 ||
+        index_node_get(tx, call->at->parent, &dir, err) != 0)
         return -1;
+    attr_believe(call->service, &dir, call->attr);
     return answer_record(tx, call->ctx, call->attr, err);
 }
 
@@ -251,6 +256,7 @@ make_inline(struct make_call *call, struct err *err)
     if (!call->replayed) {
         sync_kick(call->service);
         event_emit(call->service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
+        event_settle(call->service, call->ctx);
     }
     return 0;
 }
@@ -501,6 +507,7 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
     if (rc == 0 && !call.replayed) {
         sync_kick(service);
         event_emit(service, VOLUME_EVENT_REMOVED, &call.node, ctx->connection);
+        event_settle(service, ctx);
     }
     return rc;
 }

@@ -371,6 +371,16 @@ keep_before_replace(const struct rename_call *call, struct err *err)
     return replace.node == 0 ? 0 : close_keep(call->service, replace.node, err);
 }
 
+static void
+tell_target(const struct rename_call *call)
+{
+    if (!call->has_target || call->target.id == call->moved.id)
+        return;
+    bool exchanged = (call->flags & RENAME_EXCHANGE) != 0; /* then the row has its new name */
+    event_emit(call->service, exchanged ? VOLUME_EVENT_CREATED : VOLUME_EVENT_REMOVED,
+               &call->target, call->ctx->connection);
+}
+
 int
 volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
               const struct volume_name *from, const struct volume_name *to, unsigned flags,
@@ -396,7 +406,9 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
         (void)snprintf(old.name, sizeof(old.name), "%.*s", (int)from->len, from->name);
         sync_kick(service);
         event_emit(service, VOLUME_EVENT_RENAMED, &old, ctx->connection);
+        tell_target(&call);
         event_emit(service, VOLUME_EVENT_CREATED, &call.moved, ctx->connection);
+        event_settle(service, ctx);
     }
     return rc;
 }

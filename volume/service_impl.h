@@ -51,10 +51,13 @@ struct inode {
     unsigned lent, lent_writers, paged;
     bool was_lent; /* to a writer since it became LIVE: how it looked then is in `seen` */
     struct stat seen;
-    int64_t seen_ns; /* wall */
-    bool stuck;      /* its last freeze failed: it holds a reference to itself until one works */
-    bool dirty_size; /* written since the last row update */
-    bool loose;      /* written since the last fdatasync of `file` */
+    int64_t seen_ns;  /* wall */
+    bool stuck;       /* its last freeze failed: it holds a reference to itself until one works */
+    bool dirty_size;  /* written since the last row update */
+    bool loose;       /* written since the last fdatasync of `file` */
+    int64_t wrote_by; /* the connection whose programs write it, 0: several, or none */
+    bool moved;       /* written since its time was last told, */
+    int64_t told_mtime_ns; /* which was this */
     atomic_int told_error; /* errno that FLUSH or FSYNC still has to tell, 0: none */
 };
 
@@ -153,6 +156,7 @@ struct volume_service {
     bool started;
     atomic_bool stopping;
     atomic_bool read_only; /* our own journal failed */
+    atomic_uint kernels;   /* mounts that are there */
     _Atomic uint64_t next_fh;
     char recovered[200];
 
@@ -202,6 +206,9 @@ int attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_
               struct err *err) MUST_CHECK;
 /* The ctime of a file whose row says `known_ns` and whose bytes lie in a file of `st`. */
 int64_t attr_ctime(int64_t known_ns, const struct stat *st);
+/* How long what was filled from a row of this folder may be believed (attr->fresh_ns); `dir` NULL: nobody else changes it. */
+void attr_believe(const struct volume_service *service, const struct index_node *dir,
+                  struct volume_attr *attr);
 /* Overrides size and mtime while the node is being written. */
 int attr_live(struct volume_service *service, const struct volume_ctx *ctx,
               struct volume_attr *attr, struct err *err) MUST_CHECK;
@@ -462,6 +469,8 @@ bool lease_keeper_held(struct volume_service *service, const struct index_volume
 int event_queue_open(struct volume_service *service, struct err *err) MUST_CHECK;
 int event_queue_start(struct volume_service *service, struct err *err) MUST_CHECK;
 void event_queue_close(struct volume_service *service);
+/* For changes of other faces: kernels were told of it, or a second is over. */
+void event_settle(struct volume_service *service, const struct volume_ctx *ctx);
 void event_emit(struct volume_service *service, enum volume_event_kind kind,
                 const struct index_node *node, int64_t connection);
 

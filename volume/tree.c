@@ -9,6 +9,7 @@
 /* Reading the tree: the index answers; the store is asked where a folder was never listed or an object never looked at. */
 
 struct node_call {
+    const struct volume_service *service; /* attr.fresh_ns is wanted */
     int64_t id;
     const char *name;
     size_t len;
@@ -21,9 +22,19 @@ static int
 read_node(struct index_tx *tx, void *arg, struct err *err)
 {
     struct node_call *call = arg;
-    if (index_node_get(tx, call->id, &call->node, err) != 0)
+    if (index_node_get(tx, call->id, &call->node, err) != 0 ||
+        attr_fill(tx, &call->node, &call->attr, err) != 0)
         return -1;
-    return attr_fill(tx, &call->node, &call->attr, err);
+    if (call->service == NULL || (call->node.flags & INDEX_NODE_META_UNKNOWN) != 0)
+        return 0;
+    if (call->node.parent == 0) {
+        attr_believe(call->service, NULL, &call->attr);
+        return 0;
+    }
+    if (index_node_get(tx, call->node.parent, &call->dir, err) != 0)
+        return -1;
+    attr_believe(call->service, &call->dir, &call->attr);
+    return 0;
 }
 
 static int
@@ -34,11 +45,16 @@ read_child(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     if (call->dir.kind != INDEX_DIR)
         return err_set(err, ERR_NOT_DIR, "not a folder");
+    attr_believe(call->service, &call->dir, &call->attr); /* also that it is not there */
     if (index_node_child(tx, call->id, call->name, call->len, &call->node, err) != 0)
         return -1;
     if ((call->node.flags & INDEX_NODE_NAME_HIDDEN) != 0)
         return err_set(err, ERR_NOT_FOUND, "no such file");
-    return attr_fill(tx, &call->node, &call->attr, err);
+    int64_t fresh_ns = call->attr.fresh_ns;
+    if (attr_fill(tx, &call->node, &call->attr, err) != 0)
+        return -1;
+    call->attr.fresh_ns = (call->node.flags & INDEX_NODE_META_UNKNOWN) != 0 ? 0 : fresh_ns;
+    return 0;
 }
 
 /* How long a question waits for a listing that is only older than its time to live. */
@@ -47,6 +63,7 @@ read_child(struct index_tx *tx, void *arg, struct err *err)
 static int
 read_dir_row(struct volume_service *service, int64_t dir, struct node_call *call, struct err *err)
 {
+    call->service = NULL;
     call->id = dir;
     if (index_read(service->index, read_node, call, err) != 0)
         return -1;
@@ -115,7 +132,7 @@ int
 volume_getattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                struct volume_attr *out, struct err *err)
 {
-    struct node_call call = { .id = node };
+    struct node_call call = { .service = service, .id = node };
     if (index_read(service->index, read_node, &call, err) != 0 ||
         ensure_complete(service, ctx, &call, err) != 0)
         return -1;
@@ -174,8 +191,12 @@ volume_lookup(struct volume_service *service, const struct volume_ctx *ctx,
 {
     if (path_check_name(at->name, at->len, err) != 0)
         return -1;
-    struct node_call call = { .id = at->parent, .name = at->name, .len = at->len };
-    if (find_child(service, ctx, &call, err) != 0)
+    struct node_call call = {
+        .service = service, .id = at->parent, .name = at->name, .len = at->len
+    };
+    int found = find_child(service, ctx, &call, err);
+    out->fresh_ns = call.attr.fresh_ns;
+    if (found != 0)
         return -1;
     if (ensure_complete(service, ctx, &call, err) != 0)
         return -1;
@@ -270,12 +291,14 @@ struct list_row {
 };
 
 struct list_call {
+    const struct volume_service *service;
     struct index_tx *tx;
     int64_t dir, after;
     unsigned limit;
     bool names;
     struct list_row *row;
     size_t count;
+    int64_t fresh_ns;
 };
 
 static int
@@ -286,6 +309,7 @@ list_one(void *arg, const struct index_node *node, struct err *err)
     if (attr_fill(call->tx, node, &row->attr, err) != 0)
         return -1;
     row->incomplete = (node->flags & INDEX_NODE_META_UNKNOWN) != 0;
+    row->attr.fresh_ns = row->incomplete ? 0 : call->fresh_ns;
     if (row->incomplete && call->names && node->kind != INDEX_DIR)
         row->attr.mode &= ~(uint32_t)S_IFMT; /* perhaps a link: whoever must know asks */
     row->name_len = (node->flags & INDEX_NODE_NAME_HIDDEN) != 0 ? 0 : node->name_len;
@@ -298,6 +322,12 @@ static int
 list_rows(struct index_tx *tx, void *arg, struct err *err)
 {
     struct list_call *call = arg;
+    struct index_node dir;
+    struct volume_attr known = { 0 };
+    if (index_node_get(tx, call->dir, &dir, err) != 0)
+        return -1;
+    attr_believe(call->service, &dir, &known);
+    call->fresh_ns = known.fresh_ns;
     call->tx = tx;
     return index_node_children(tx, call->dir, call->after, call->limit, list_one, call, err);
 }
@@ -306,7 +336,7 @@ list_rows(struct index_tx *tx, void *arg, struct err *err)
 static int
 reread_row(struct volume_service *service, struct list_row *row, struct err *err)
 {
-    struct node_call call = { .id = row->attr.node };
+    struct node_call call = { .service = service, .id = row->attr.node };
     struct err local = ERR_INIT;
     if (index_read(service->index, read_node, &call, &local) == 0) {
         row->attr = call.attr;
@@ -385,7 +415,8 @@ give_known(struct volume_service *service, const struct volume_ctx *ctx, struct 
 {
     while (giving->given < giving->page->limit) {
         unsigned left = giving->page->limit - giving->given;
-        struct list_call call = { .dir = giving->page->dir,
+        struct list_call call = { .service = service,
+                                  .dir = giving->page->dir,
                                   .after = giving->after,
                                   .limit = left < LIST_BATCH ? left : LIST_BATCH,
                                   .names = giving->page->names,

@@ -117,6 +117,9 @@ struct volume_attr {
     bool synced;
     bool conflict; /* an unresolved conflict names this path */
     bool writing;  /* open for writing now: size and mtime move */
+    /* So long name and attributes need not be asked for again: what changes here is told at once (volume_watch()), what others
+     * do in the bucket is found when the folder is listed anew. 0: not known. */
+    int64_t fresh_ns;
 };
 
 /* Path inside the volume (path_normalize()d). Symlinks are not followed. Where the bucket's state of a folder is not known yet
@@ -128,6 +131,7 @@ struct volume_name {
     const char *name;
     size_t len;
 };
+/* `out->fresh_ns` is set with ERR_NOT_FOUND too: so long the name is not there. */
 int volume_lookup(struct volume_service *service, const struct volume_ctx *ctx,
                   const struct volume_name *at, struct volume_attr *out,
                   struct err *err) MUST_CHECK;
@@ -286,6 +290,9 @@ bool volume_file_close_waits(const struct volume_file *file);
 /* fsync of a folder: every namespace change so far is durable on this machine. */
 int volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx,
                      struct err *err) MUST_CHECK;
+/* Mounts that came (1) or went (-1): with one alone nobody has to be told of what it does itself. */
+void volume_kernels(struct volume_service *service, int change);
+unsigned volume_kernel_count(struct volume_service *service);
 /* All handles of a mount that is gone. */
 void volume_connection_gone(struct volume_service *service, int64_t connection);
 
@@ -387,12 +394,14 @@ int volume_status(struct volume_service *service, struct volume_status *out,
 /* ---- what changed, for kernels and event streams ---- */
 enum volume_event_kind {
     VOLUME_EVENT_CREATED,
-    VOLUME_EVENT_CHANGED, /* content or attributes */
+    VOLUME_EVENT_CHANGED, /* content or attributes; of a file that was written: at its close */
+    VOLUME_EVENT_OPENED,  /* begun to be written: sizes and bytes that are known end */
     VOLUME_EVENT_REMOVED,
     VOLUME_EVENT_RENAMED, /* old name gone; a CREATED follows */
     VOLUME_EVENT_SYNCED,
     VOLUME_EVENT_CONFLICT,
     VOLUME_EVENT_STORE, /* the store went away or came back */
+    VOLUME_EVENT_LOST,  /* too many at once: some were not told */
 };
 struct volume_event {
     enum volume_event_kind kind;
@@ -404,5 +413,13 @@ struct volume_event {
 typedef void volume_event_fn(void *arg, const struct volume_event *event);
 int volume_watch(struct volume_service *service, volume_event_fn *fn, void *arg,
                  struct err *err) MUST_CHECK;
+/* Who tells kernels sets this before volume_service_start(): `pass` hands `done` on behind what it was told so far. */
+typedef void volume_done_fn(void *arg);
+typedef void volume_pass_fn(void *arg, volume_done_fn *done, void *done_arg);
+void volume_teller(struct volume_service *service, volume_pass_fn *pass, void *arg);
+/* `done` runs once, by any thread, when all kernels were told of what has changed so far. False, and it does not run: there is
+ * one kernel at most. What waits for it may not hold a lock that a notification needs: a folder's, or a file's (a rename, a
+ * truncation). */
+bool volume_told(struct volume_service *service, volume_done_fn *done, void *done_arg);
 
 #endif

@@ -743,6 +743,37 @@ volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, s
 }
 
 void
+volume_teller(struct volume_service *service, volume_pass_fn *pass, void *arg)
+{
+    (void)service;
+    (void)pass;
+    (void)arg;
+}
+
+bool
+volume_told(struct volume_service *service, volume_done_fn *done, void *done_arg)
+{
+    (void)service;
+    (void)done;
+    (void)done_arg;
+    return false;
+}
+
+unsigned
+volume_kernel_count(struct volume_service *service)
+{
+    (void)service;
+    return 2;
+}
+
+void
+volume_kernels(struct volume_service *service, int change)
+{
+    (void)service;
+    (void)change;
+}
+
+void
 volume_connection_gone(struct volume_service *service, int64_t connection)
 {
     (void)service;

@@ -15,7 +15,11 @@ test_plan(void **state)
     assert_true(notify_plan(VOLUME_EVENT_CREATED).name); /* a negative entry may be cached */
     assert_false(notify_plan(VOLUME_EVENT_CREATED).node_data);
     assert_true(notify_plan(VOLUME_EVENT_CHANGED).node_data);
+    assert_true(notify_plan(VOLUME_EVENT_OPENED).node_data);
+    assert_false(notify_plan(VOLUME_EVENT_OPENED).name);
     assert_true(notify_plan(VOLUME_EVENT_REMOVED).name);
+    assert_true(notify_plan(VOLUME_EVENT_REMOVED).removed);
+    assert_false(notify_plan(VOLUME_EVENT_RENAMED).removed);
     assert_true(notify_plan(VOLUME_EVENT_RENAMED).name);
     assert_true(notify_plan(VOLUME_EVENT_REMOVED).node_attrs); /* an open one lost its link */
     static const enum volume_event_kind quiet[] = { VOLUME_EVENT_SYNCED, VOLUME_EVENT_CONFLICT,
@@ -26,7 +30,7 @@ test_plan(void **state)
     }
 }
 
-static _Atomic unsigned asked;
+static _Atomic unsigned asked, asked_all;
 static _Atomic bool hold;
 
 static size_t
@@ -35,6 +39,10 @@ no_sessions(void *arg, int64_t volume, struct session **out, size_t max)
     (void)arg;
     (void)out;
     (void)max;
+    if (volume == 0) {
+        asked_all++;
+        return 0;
+    }
     assert_int_equal(volume, 3);
     asked++;
     while (hold)
@@ -42,7 +50,7 @@ no_sessions(void *arg, int64_t volume, struct session **out, size_t max)
     return 0;
 }
 
-/* The volume's thread is never held up: what does not fit is dropped. */
+/* The volume's thread is never held up: what does not fit is not told, but then nothing is believed any more. */
 static void
 test_bounded(void **state)
 {
@@ -66,6 +74,12 @@ test_bounded(void **state)
         clock_sleep_ns(NS_PER_MS);
     clock_sleep_ns(20 * NS_PER_MS);
     assert_int_equal(asked, 9); /* the one under way and eight that waited */
+    assert_int_equal(asked_all, 1);
+    event.kind = VOLUME_EVENT_LOST; /* the volume's own queue was too short */
+    notifier_event(notifier, &event);
+    for (int i = 0; i < 30000 && asked_all < 2; i++)
+        clock_sleep_ns(NS_PER_MS);
+    assert_int_equal(asked_all, 2);
     notifier_free(notifier);
 }
 
