@@ -14,6 +14,8 @@ kind_name(enum index_kind kind)
 {
     if (kind == INDEX_DIR)
         return "dir";
+    if (kind == INDEX_SPECIAL)
+        return "special";
     return kind == INDEX_SYMLINK ? "symlink" : "file";
 }
 

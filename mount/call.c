@@ -70,6 +70,17 @@ call_reply_ok(struct call *call)
     return 0;
 }
 
+static struct timespec
+to_timespec(int64_t ns)
+{
+    struct timespec time = { .tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S };
+    if (time.tv_nsec < 0) {
+        time.tv_nsec += NS_PER_S;
+        time.tv_sec--;
+    }
+    return time;
+}
+
 void
 call_fill_stat(const struct session *session, const struct volume_attr *attr, struct stat *out)
 {
@@ -80,18 +91,13 @@ call_fill_stat(const struct session *session, const struct volume_attr *attr, st
     out->st_nlink = orphan ? 0 : 1; /* 1 for a folder: "not counted" */
     out->st_uid = attr->uid;
     out->st_gid = attr->gid;
+    out->st_rdev = (dev_t)attr->rdev;
     out->st_size = (off_t)attr->size;
     out->st_blksize = 4096;
     out->st_blocks = (blkcnt_t)((attr->size + 511) / 512);
-    out->st_mtim.tv_sec = attr->mtime_ns / NS_PER_S;
-    out->st_mtim.tv_nsec = attr->mtime_ns % NS_PER_S;
-    if (out->st_mtim.tv_nsec < 0) {
-        out->st_mtim.tv_nsec += NS_PER_S;
-        out->st_mtim.tv_sec--;
-    }
-    out->st_atim = out->st_mtim; /* access times are not kept */
-    out->st_ctim.tv_sec = attr->ctime_ns / NS_PER_S;
-    out->st_ctim.tv_nsec = attr->ctime_ns % NS_PER_S;
+    out->st_mtim = to_timespec(attr->mtime_ns);
+    out->st_atim = to_timespec(attr->atime_ns);
+    out->st_ctim = to_timespec(attr->ctime_ns);
 }
 
 double

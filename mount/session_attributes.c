@@ -29,7 +29,17 @@ on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     call_start(&call);
 }
 
-/* We told the kernel that set-id bits are our business: a new owner or size takes them off. */
+/* We told the kernel that set-id bits are our business: a new owner or size takes them off, as Linux does: of everything but
+ * folders; the group's only where the group may execute, or to whom the group is foreign. */
+static uint32_t
+without_privileges(const struct call *call, const struct volume_attr *attr)
+{
+    uint32_t off = S_ISUID;
+    if (attr->mode & S_IXGRP || (call->uid != 0 && call->gid != attr->gid))
+        off |= S_ISGID;
+    return attr->mode & 07777 & ~off;
+}
+
 static int
 drop_privileges(struct call *call, const struct volume_ctx *ctx, struct volume_change *change,
                 struct err *err)
@@ -40,10 +50,10 @@ drop_privileges(struct call *call, const struct volume_ctx *ctx, struct volume_c
         return 0;
     if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
         return -1;
-    if (!S_ISREG(attr.mode) || !(attr.mode & (S_ISUID | S_ISGID)))
+    if (S_ISDIR(attr.mode) || !(attr.mode & (S_ISUID | S_ISGID)))
         return 0;
     change->bits |= VOLUME_SET_MODE;
-    change->mode = attr.mode & 01777;
+    change->mode = without_privileges(call, &attr);
     return 0;
 }
 
@@ -60,6 +70,17 @@ run_setattr(struct call *call, const struct volume_ctx *ctx, struct err *err)
     return call_reply_attr(call, &attr);
 }
 
+/* What 64 bits of nanoseconds do not hold (before 1678, after 2261) becomes the nearest that they do. */
+static int64_t
+to_ns(const struct timespec *time)
+{
+    int64_t ns;
+    if (__builtin_mul_overflow((int64_t)time->tv_sec, NS_PER_S, &ns) ||
+        __builtin_add_overflow(ns, (int64_t)time->tv_nsec, &ns))
+        return time->tv_sec < 0 ? -INT64_MAX : INT64_MAX;
+    return ns;
+}
+
 static struct volume_change
 read_change(const struct stat *st, int to_set)
 {
@@ -71,6 +92,7 @@ read_change(const struct stat *st, int to_set)
         { FUSE_SET_ATTR_MODE, VOLUME_SET_MODE },   { FUSE_SET_ATTR_UID, VOLUME_SET_UID },
         { FUSE_SET_ATTR_GID, VOLUME_SET_GID },     { FUSE_SET_ATTR_SIZE, VOLUME_SET_SIZE },
         { FUSE_SET_ATTR_MTIME, VOLUME_SET_MTIME }, { FUSE_SET_ATTR_MTIME_NOW, VOLUME_SET_MTIME },
+        { FUSE_SET_ATTR_ATIME, VOLUME_SET_ATIME }, { FUSE_SET_ATTR_ATIME_NOW, VOLUME_SET_ATIME },
     };
     for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++) {
         if (to_set & bits[i].fuse)
@@ -80,9 +102,9 @@ read_change(const struct stat *st, int to_set)
     change.uid = st->st_uid;
     change.gid = st->st_gid;
     change.size = (uint64_t)st->st_size;
-    change.mtime_ns = to_set & FUSE_SET_ATTR_MTIME_NOW
-                          ? clock_wall_ns()
-                          : (int64_t)st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
+    int64_t now = clock_wall_ns();
+    change.mtime_ns = to_set & FUSE_SET_ATTR_MTIME_NOW ? now : to_ns(&st->st_mtim);
+    change.atime_ns = to_set & FUSE_SET_ATTR_ATIME_NOW ? now : to_ns(&st->st_atim);
     return change;
 }
 

@@ -107,6 +107,7 @@ struct call {
     size_t size;
     int flags;
     uint32_t mode;
+    uint64_t rdev;
     struct volume_change change;
     const char *name, *name2;
     const void *data;         /* `size` bytes of a WRITE or SETXATTR */

@@ -87,19 +87,29 @@ run_mknod(struct call *call, const struct volume_ctx *ctx, struct err *err)
     return call_reply_entry(call, &attr);
 }
 
+static int
+run_mknod_special(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_attr attr;
+    struct volume_node special = { .at = name_of(call), .mode = call->mode, .rdev = call->rdev };
+    if (check_reserved(call, call->node, call->name, err) < 0 ||
+        volume_mknod(call->session->args.volumes, ctx, &special, &attr, err) < 0)
+        return -1;
+    return call_reply_entry(call, &attr);
+}
+
+/* Device nodes are kept and shown; the mount is `nodev`, so none of them opens. */
 static void
 on_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
 {
-    static const struct op op = { "mknod", run_mknod, 0 };
+    static const struct op file_op = { "mknod", run_mknod, 0 };
+    static const struct op special_op = { "mknod", run_mknod_special, 0 };
     struct call call;
-    (void)dev;
-    call_init(&call, req, &op, parent);
+    call_init(&call, req, S_ISREG(mode) ? &file_op : &special_op, parent);
     call.name = name;
     call.mode = mode;
-    if (S_ISREG(mode))
-        call_start(&call);
-    else
-        call_reply_errno(&call, EPERM);
+    call.rdev = dev;
+    call_start(&call);
 }
 
 static int

@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 3
+#define INDEX_FORMAT 4
 
 struct index_options {
     bool create;
@@ -87,7 +87,8 @@ int index_volume_delete(struct index_tx *tx, int64_t id,
                         struct err *err) MUST_CHECK; /* and all its rows */
 
 /* ---- nodes: the tree ---- */
-enum index_kind { INDEX_FILE = 1, INDEX_DIR = 2, INDEX_SYMLINK = 3 };
+/* INDEX_SPECIAL: a fifo, socket or device node; the mode says which. */
+enum index_kind { INDEX_FILE = 1, INDEX_DIR = 2, INDEX_SYMLINK = 3, INDEX_SPECIAL = 4 };
 enum index_node_flags {
     INDEX_NODE_META_UNKNOWN = 1, /* seen in a listing only: mode, times and kind wait for a HEAD */
     INDEX_NODE_ORPHAN = 2, /* unlinked or replaced while open: has no name any more (parent 0) */
@@ -98,6 +99,7 @@ enum index_node_flags {
     INDEX_NODE_LOSER =
         32, /* an orphan whose writer lost its name: what it still writes is kept as a conflict */
 };
+#define INDEX_ATIME_1970 INT64_MIN
 struct index_node {
     int64_t id; /* AUTOINCREMENT: never reused; also the inode number */
     int64_t volume;
@@ -113,10 +115,12 @@ struct index_node {
     char ulid[ULID_SIZE]; /* holdfast-node */
     int64_t content;      /* content row with the newest bytes, 0: none here */
     char version[ULID_SIZE]; /* newest synced version ("" foreign or never synced) = base of the next */
-    char etag[LIMIT_ETAG];          /* its ETag at `key` */
-    char key[LIMIT_KEY + 1];        /* where its newest synced bytes lie now; "" never synced */
-    int64_t listed_ns;              /* folders: wall time of the last complete listing, 0: never */
-    char target[LIMIT_SYMLINK + 1]; /* symlinks; INDEX_NODE_LOSER: the path it had */
+    char etag[LIMIT_ETAG];   /* its ETag at `key` */
+    char key[LIMIT_KEY + 1]; /* where its newest synced bytes lie now; "" never synced */
+    int64_t listed_ns;       /* folders: wall time of the last complete listing, 0: never */
+    /* symlinks; devices: "MAJOR:MINOR"; INDEX_NODE_LOSER: the path it had */
+    char target[LIMIT_SYMLINK + 1];
+    int64_t atime_ns; /* 0: the same as mtime_ns; INDEX_ATIME_1970: 0 itself */
 };
 typedef int index_node_fn(void *arg, const struct index_node *row, struct err *err);
 int index_node_get(struct index_tx *tx, int64_t id, struct index_node *out,

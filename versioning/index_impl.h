@@ -24,6 +24,7 @@ enum index_column_kind {
     COLUMN_INT,  /* signed, by size */
     COLUMN_UINT, /* unsigned, by size; 64 bits keep their pattern */
     COLUMN_BOOL,
+    COLUMN_LATER, /* 64 bits, signed, added by a later format: 0 in the rows of before, whose crc lacks it */
     COLUMN_TEXT, /* NUL-terminated array, ASCII */
     COLUMN_BYTES, /* NUL-terminated array of any bytes: names, keys, paths (BLOB, so bytewise order) */
 };

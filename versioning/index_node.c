@@ -13,7 +13,7 @@ static const struct index_column columns[] = {
     INDEX_COLUMN(index_node, TEXT, ulid),    INDEX_COLUMN(index_node, INT, content),
     INDEX_COLUMN(index_node, TEXT, version), INDEX_COLUMN(index_node, TEXT, etag),
     INDEX_COLUMN(index_node, BYTES, key),    INDEX_COLUMN(index_node, INT, listed_ns),
-    INDEX_COLUMN(index_node, BYTES, target),
+    INDEX_COLUMN(index_node, BYTES, target), INDEX_COLUMN(index_node, LATER, atime_ns),
 };
 const struct index_table index_table_nodes = INDEX_TABLE(index_node, "nodes", columns);
 

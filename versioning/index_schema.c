@@ -112,8 +112,10 @@ static const char schema_3[] =
     "CREATE TRIGGER xattrs_drop AFTER DELETE ON nodes BEGIN"
     "  DELETE FROM xattrs WHERE node = old.id; END;";
 
+static const char schema_4[] = "ALTER TABLE nodes ADD COLUMN atime_ns INTEGER NOT NULL DEFAULT 0;";
+
 /* Step i leads from format i to i + 1. */
-static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3 };
+static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4 };
 
 /* What a new index starts with. */
 static int

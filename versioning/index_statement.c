@@ -282,7 +282,8 @@ store_int(const struct index_column *column, void *row, int64_t value)
 static bool
 is_number(const struct index_column *column)
 {
-    return column->kind == COLUMN_INT || column->kind == COLUMN_UINT || column->kind == COLUMN_BOOL;
+    return column->kind == COLUMN_INT || column->kind == COLUMN_UINT ||
+           column->kind == COLUMN_BOOL || column->kind == COLUMN_LATER;
 }
 
 static uint32_t
@@ -292,6 +293,12 @@ crc_int(uint32_t crc, int64_t value)
     for (unsigned i = 0; i < 8; i++)
         bytes[i] = (uint8_t)((uint64_t)value >> (8 * i));
     return crc32c(crc, bytes, sizeof(bytes));
+}
+
+static uint32_t
+crc_number(uint32_t crc, const struct index_column *column, int64_t value)
+{
+    return column->kind == COLUMN_LATER && value == 0 ? crc : crc_int(crc, value);
 }
 
 static uint32_t
@@ -317,7 +324,7 @@ bind_row(struct index_query *query, const struct index_table *table, const void 
         if (is_number(column)) {
             int64_t value = load_int(column, row);
             index_bind_int(query, (int)i + 1, value);
-            crc = crc_int(crc, value);
+            crc = crc_number(crc, column, value);
             continue;
         }
         const char *text = (const char *)row + column->offset;
@@ -344,7 +351,7 @@ read_column(sqlite3_stmt *stmt, unsigned i, const struct index_column *column, v
         if (type != SQLITE_INTEGER)
             return false;
         int64_t value = sqlite3_column_int64(stmt, (int)i);
-        *crc = crc_int(*crc, value);
+        *crc = crc_number(*crc, column, value);
         return store_int(column, row, value);
     }
     if (type != (column->kind == COLUMN_TEXT ? SQLITE_TEXT : SQLITE_BLOB))

@@ -1,6 +1,15 @@
 #include "base/scope.h"
 #include "volume/service_impl.h"
 
+/* Reading a file does not change its access time: only who sets it does. */
+static int64_t
+access_time(const struct index_node *node)
+{
+    if (node->atime_ns == 0)
+        return node->mtime_ns;
+    return node->atime_ns == INDEX_ATIME_1970 ? 0 : node->atime_ns;
+}
+
 int
 attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
           struct err *err)
@@ -14,8 +23,10 @@ attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr
     out->uid = node->uid;
     out->gid = node->gid;
     out->size = node->size;
+    out->rdev = special_rdev(node);
     out->mtime_ns = node->mtime_ns;
     out->ctime_ns = node->ctime_ns;
+    out->atime_ns = access_time(node);
     text_set(out->etag, node->etag);
     const char *version = node->version[0] != '\0' ? node->version : node->etag;
     out->synced =

@@ -158,6 +158,7 @@ complete_attrs(struct index_node *row, const struct object_attrs *attrs)
     }
     row->mtime_ns = attrs->mtime_ns;
     row->ctime_ns = attrs->mtime_ns;
+    row->atime_ns = 0;
     uint32_t type = row->kind == INDEX_DIR ? S_IFDIR : S_IFREG;
     if (attrs->has_mode)
         row->mode = type | (attrs->mode & 07777);
@@ -195,6 +196,9 @@ complete_tx(struct index_tx *tx, void *arg, struct err *err)
     struct bucket_told told = { &call->seen, &call->attrs, call->extra };
     if (bucket_complete_row(tx, &row, &told, err) != 0)
         return -1;
+    if (row.kind == INDEX_FILE && call->attrs.has_mode && special_mode(call->attrs.mode) &&
+        call->seen.size == 0)
+        special_set(&row, call->attrs.mode, call->attrs.rdev);
     if (call->symlink) {
         row.kind = INDEX_SYMLINK;
         row.mode = S_IFLNK | 0777;

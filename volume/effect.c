@@ -471,7 +471,7 @@ foreign_replace(struct view_change *change, struct err *err)
     if (node_drop_contents(tx, node.id, 0, change->drop, err) != 0)
         return -1;
     node.content = 0;
-    if (node.kind == INDEX_SYMLINK) {
+    if (node.kind == INDEX_SYMLINK || node.kind == INDEX_SPECIAL) {
         /* A kernel takes no other kind of file under a number that it knows. */
         event_emit(change->service, VOLUME_EVENT_REMOVED, &node, 0);
         node.kind = INDEX_FILE;

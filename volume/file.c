@@ -35,7 +35,11 @@ check_open(struct index_tx *tx, void *arg, struct err *err)
     if (index_node_get(tx, call->node, &call->row, err) != 0)
         return -1;
     if (call->row.kind != INDEX_FILE)
-        return err_set(err, call->row.kind == INDEX_DIR ? ERR_IS_DIR : ERR_LOOP, "not a file");
+        return err_set(err,
+                       call->row.kind == INDEX_DIR       ? ERR_IS_DIR
+                       : call->row.kind == INDEX_SYMLINK ? ERR_LOOP
+                                                         : ERR_UNSUPPORTED,
+                       "not a file");
     if (!call->writing)
         return 0;
     if (index_volume_get(tx, call->row.volume, &volume, err) != 0)
@@ -315,6 +319,12 @@ struct setattr_call {
 
 #define ATTR_DELAY (2 * NS_PER_S)
 
+static int64_t
+keep_atime(int64_t atime_ns)
+{
+    return atime_ns == 0 ? INDEX_ATIME_1970 : atime_ns;
+}
+
 static void
 change_row(struct index_node *row, const struct volume_change *change)
 {
@@ -324,6 +334,10 @@ change_row(struct index_node *row, const struct volume_change *change)
         row->uid = change->uid;
     if ((change->bits & VOLUME_SET_GID) != 0)
         row->gid = change->gid;
+    if ((change->bits & VOLUME_SET_ATIME) != 0)
+        row->atime_ns = keep_atime(change->atime_ns);
+    else if ((change->bits & VOLUME_SET_MTIME) != 0 && row->atime_ns == 0)
+        row->atime_ns = keep_atime(row->mtime_ns);
     if ((change->bits & VOLUME_SET_MTIME) != 0)
         row->mtime_ns = change->mtime_ns;
     row->ctime_ns = clock_wall_ns();

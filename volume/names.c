@@ -172,7 +172,7 @@ node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume
     out->mode = kind->mode;
     out->uid = ctx->uid;
     out->gid = (parent.mode & S_ISGID) != 0 ? parent.gid : ctx->gid;
-    out->mtime_ns = out->ctime_ns = clock_wall_ns();
+    out->mtime_ns = out->ctime_ns = out->atime_ns = clock_wall_ns();
     if (kind->kind == INDEX_DIR)
         out->listed_ns = out->mtime_ns;
     if (ulid_new(out->ulid, err) != 0 || index_node_insert(tx, out, err) != 0 ||
@@ -181,7 +181,7 @@ node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume
     return node_touch_dir(tx, at->parent, err);
 }
 
-/* ---- mkdir, symlink ---- */
+/* ---- mkdir, symlink, mknod ---- */
 
 struct make_call {
     struct volume_service *service;
@@ -189,6 +189,7 @@ struct make_call {
     const struct volume_name *at;
     enum index_kind kind;
     uint32_t mode;
+    uint64_t rdev;
     const char *target;
     struct index_node node;
     struct volume_attr *attr;
@@ -223,6 +224,8 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     if (call->target != NULL)
         text_set(call->node.target, call->target);
+    if (call->kind == INDEX_SPECIAL)
+        special_set(&call->node, call->mode, call->rdev);
     if (call->kind == INDEX_DIR)
         call->node.flags |= INDEX_NODE_MARKER;
     if (node_stage_inline(tx, &call->node, err) != 0 ||
@@ -290,6 +293,22 @@ volume_symlink(struct volume_service *service, const struct volume_ctx *ctx,
                               .mode = S_IFLNK | 0777,
                               .target = target,
                               .attr = out };
+    return make_inline(&call, err);
+}
+
+int
+volume_mknod(struct volume_service *service, const struct volume_ctx *ctx,
+             const struct volume_node *special, struct volume_attr *out, struct err *err)
+{
+    struct make_call call = { .service = service,
+                              .ctx = ctx,
+                              .at = &special->at,
+                              .kind = INDEX_SPECIAL,
+                              .mode = special->mode,
+                              .rdev = special->rdev,
+                              .attr = out };
+    if (!special_mode(special->mode))
+        return err_set(err, ERR_INVAL, "not the mode of a fifo, socket or device");
     return make_inline(&call, err);
 }
 

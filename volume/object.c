@@ -31,6 +31,7 @@ object_meta_make(const struct index_node *node, const struct index_content *cont
     format_decimal_seconds(node->mtime_ns, mtime, sizeof(mtime));
     if (meta_set(out, "mtime", mtime, err) != 0 || set_u64(out, "mode", node->mode, err) != 0 ||
         set_u64(out, "uid", node->uid, err) != 0 || set_u64(out, "gid", node->gid, err) != 0 ||
+        special_meta(node, out, err) != 0 ||
         meta_set(out, "holdfast-version", content->version, err) != 0 ||
         set_u64(out, "holdfast-size", content->size, err) != 0 ||
         set_if(out, "holdfast-md5", content->md5, err) != 0 ||
@@ -119,6 +120,7 @@ object_read(const struct store_object *object, struct observed *seen, struct obj
     attrs->has_mtime = text != NULL && (parse_decimal_seconds(text, &attrs->mtime_ns) ||
                                         time_parse_rfc3339(text, &attrs->mtime_ns) == 0);
     attrs->has_mode = take_mode(meta, &attrs->mode);
+    attrs->rdev = special_meta_read(meta);
     attrs->has_owner = take_u32(meta, "uid", &attrs->uid) && take_u32(meta, "gid", &attrs->gid);
     dialect_read(meta, attrs);
 }

@@ -353,11 +353,20 @@ int node_attrs_changed(struct index_tx *tx, struct index_node *row, struct err *
 /* xattrs.c: what takes a file's place without being another file has its extended attributes too. */
 int xattrs_copy(struct index_tx *tx, int64_t from, int64_t to, struct err *err) MUST_CHECK;
 
+/* special.c: fifos, sockets and device nodes. */
+bool special_mode(uint32_t mode);
+/* The node becomes one; `rdev` as st_rdev, devices only. */
+void special_set(struct index_node *node, uint32_t mode, uint64_t rdev);
+uint64_t special_rdev(const struct index_node *node); /* 0: no device */
+int special_meta(const struct index_node *node, struct meta *out, struct err *err) MUST_CHECK;
+uint64_t special_meta_read(const struct meta *meta);
+
 /* object.c: metadata of objects, the s3fs/rclone convention and ours. */
 struct object_attrs {
     bool has_mode, has_mtime, has_owner;
     uint32_t mode, uid, gid;
     int64_t mtime_ns;
+    uint64_t rdev; /* 0: none was told */
 };
 /* How the volume's objects are kept; NULL when the bucket decides. `out` points into `volume` and `room`. */
 struct object_room {

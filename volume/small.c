@@ -140,12 +140,12 @@ struct insert_call {
     bool changed;
 };
 
-/* An empty file was not asked for, and a symlink's bytes are no file's. */
+/* An empty file was not asked for, and the bytes of what is no plain file are none. */
 static bool
 tells_a_file(const struct small_bytes *bytes)
 {
-    return bytes->seen.present &&
-           !(bytes->attrs.has_mode && (bytes->attrs.mode & S_IFMT) == S_IFLNK);
+    uint32_t type = bytes->attrs.has_mode ? bytes->attrs.mode & S_IFMT : 0;
+    return bytes->seen.present && type != S_IFLNK && !special_mode(type);
 }
 
 /* Bytes before the row; and the row only where the node still shows what was asked for (INV-1). */

@@ -110,7 +110,8 @@ struct volume_attr {
     uint32_t mode; /* with file type */
     uint32_t uid, gid;
     uint64_t size;
-    int64_t mtime_ns, ctime_ns;
+    uint64_t rdev; /* device nodes: as st_rdev */
+    int64_t mtime_ns, ctime_ns, atime_ns;
     char version
         [LIMIT_ETAG]; /* what HTTP shows as ETag: version id, or the foreign ETag; "" for folders */
     char etag[LIMIT_ETAG]; /* of the object in the bucket, "" while never synced */
@@ -171,11 +172,12 @@ enum volume_change_bits {
     VOLUME_SET_GID = 4,
     VOLUME_SET_MTIME = 8,
     VOLUME_SET_SIZE = 16,
+    VOLUME_SET_ATIME = 32,
 };
 struct volume_change {
     unsigned bits;
     uint32_t mode, uid, gid;
-    int64_t mtime_ns;
+    int64_t mtime_ns, atime_ns;
     uint64_t size;
 };
 int volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
@@ -207,6 +209,15 @@ int volume_mkdir(struct volume_service *service, const struct volume_ctx *ctx,
 int volume_symlink(struct volume_service *service, const struct volume_ctx *ctx,
                    const struct volume_name *at, const char *target, struct volume_attr *out,
                    struct err *err) MUST_CHECK;
+/* A fifo, socket or device node: a name and a mode (with its type), without bytes. */
+struct volume_node {
+    struct volume_name at;
+    uint32_t mode;
+    uint64_t rdev; /* devices: as st_rdev */
+};
+int volume_mknod(struct volume_service *service, const struct volume_ctx *ctx,
+                 const struct volume_node *special, struct volume_attr *out,
+                 struct err *err) MUST_CHECK;
 /* `out` holds LIMIT_SYMLINK + 1. */
 int volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                     char *out, size_t size, struct err *err) MUST_CHECK;

@@ -408,6 +408,21 @@ volume_symlink(struct volume_service *service, const struct volume_ctx *ctx,
 }
 
 int
+volume_mknod(struct volume_service *service, const struct volume_ctx *ctx,
+             const struct volume_node *special, struct volume_attr *out, struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *node = fake_add(ctx, &special->at, special->mode, err);
+    if (!node)
+        return -1;
+    node->attr.rdev = special->rdev;
+    *out = node->attr;
+    return 0;
+}
+
+int
 volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                 char *out, size_t size, struct err *err)
 {

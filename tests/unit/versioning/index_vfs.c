@@ -377,7 +377,22 @@ test_early_format_is_refused_untouched(void **state)
     free(after);
 }
 
-/* An index of format 1, without its later tables, is brought to the format of now, and is kept as it was. */
+static int
+read_first_node(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct index_node node;
+    (void)arg;
+    if (index_node_get(tx, 1, &node, err) != 0)
+        return -1;
+    assert_int_equal(node.atime_ns, 0);
+    node.atime_ns = 7;
+    if (index_node_update(tx, &node, err) != 0 || index_node_get(tx, 1, &node, err) != 0)
+        return -1;
+    assert_int_equal(node.atime_ns, 7);
+    return 0;
+}
+
+/* An index of format 1, without its later tables and columns, is brought to the format of now, and is kept as it was. */
 static void
 test_older_format_is_brought_up(void **state)
 {
@@ -392,6 +407,7 @@ test_older_format_is_brought_up(void **state)
     sqlite3 *db = open_beside();
     assert_int_equal(sqlite3_exec(db,
                                   "DROP TABLE uploads; DROP TRIGGER xattrs_drop; DROP TABLE xattrs;"
+                                  "ALTER TABLE nodes DROP COLUMN atime_ns;"
                                   "PRAGMA user_version = 1",
                                   NULL, NULL, NULL),
                      SQLITE_OK);
@@ -399,6 +415,7 @@ test_older_format_is_brought_up(void **state)
     index_close(ix);
     ix = open_or_fail(scratch);
     RUN_OK(err, index_read(ix, count_uploads, NULL, &err));
+    RUN_OK(err, index_write(ix, INDEX_NORMAL, read_first_node, NULL, &err));
     (void)snprintf(path, sizeof(path), "%s/index.db.format-1", scratch);
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_size > 0);
