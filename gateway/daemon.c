@@ -250,6 +250,7 @@ open_volumes(struct daemon *d, struct err *err)
         .fetch_threads = (unsigned)config_uint(c, "store.threads"),
         .list_ttl_ns = config_duration(c, "store.list-ttl"),
         .sync_delay_ns = config_duration(c, "sync.delay"),
+        .sync_open_ns = config_duration(c, "sync.open"),
         .offline_start = config_bool(c, "store.offline-start"),
     };
     d->gateway.service = volume_service_open(&args, err);

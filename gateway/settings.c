@@ -33,6 +33,8 @@ static const struct config_def defs[] = {
       "start although the store is away" },
     { "sync", "delay", "HOLDFAST_SYNC_DELAY", "sync-delay", CONFIG_DURATION, "0s", false,
       "quiet time after the last close before a file is uploaded" },
+    { "sync", "open", "HOLDFAST_SYNC_OPEN", "sync-open", CONFIG_DURATION, "30s", false,
+      "how often a file that stays open and changes is uploaded, 0s: only once it is closed" },
     { "sync", "stop-timeout", "HOLDFAST_STOP_TIMEOUT", "stop-timeout", CONFIG_DURATION, "10s",
       false, "how long the end of the gateway waits for uploads" },
     { "cache", "size", "HOLDFAST_CACHE_SIZE", "cache-size", CONFIG_SIZE, "0", false,

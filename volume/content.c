@@ -44,7 +44,9 @@ pick_frozen(void *arg, const struct index_content *row, struct err *err)
 {
     struct frozen_call *call = arg;
     (void)err;
-    if (!call->found && row->state == CONTENT_FROZEN) {
+    /* By version, not by number: a copy of a file that stays open has a higher number than the file. */
+    bool newer = !call->found || strcmp(row->version, call->out->version) > 0;
+    if (newer && row->state == CONTENT_FROZEN) {
         *call->out = *row;
         call->found = true;
     }

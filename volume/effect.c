@@ -95,7 +95,7 @@ landed_without_bytes(struct index_tx *tx, struct index_node *node, const struct 
 }
 
 struct outdated {
-    int64_t before;
+    const struct index_content *landed;
     int64_t id[32];
     size_t count;
 };
@@ -105,18 +105,21 @@ collect_outdated(void *arg, const struct index_content *row, struct err *err)
 {
     struct outdated *call = arg;
     (void)err;
-    if (row->id < call->before && row->state != CONTENT_LIVE &&
-        (row->flags & CONTENT_PINNED) == 0 && call->count < 32)
+    /* A file that stayed open has a lower number than its copy, and what it was closed with a later version. */
+    bool older = row->state == CONTENT_FROZEN ? strcmp(row->version, call->landed->version) < 0
+                                              : row->id < call->landed->id;
+    if (older && row->state != CONTENT_LIVE && (row->flags & CONTENT_PINNED) == 0 &&
+        call->count < 32)
         call->id[call->count++] = row->id;
     return 0;
 }
 
 /* Saves from before the version that the bucket has now: a torn newer save must not go back behind it. */
 static int
-drop_outdated(struct index_tx *tx, int64_t node, int64_t before, struct drop_list *drop,
-              struct err *err)
+drop_outdated(struct index_tx *tx, int64_t node, const struct index_content *landed,
+              struct drop_list *drop, struct err *err)
 {
-    struct outdated call = { .before = before };
+    struct outdated call = { .landed = landed };
     if (index_content_of_node(tx, node, collect_outdated, &call, err) != 0)
         return -1;
     for (size_t i = 0; i < call.count; i++)
@@ -156,7 +159,7 @@ clean_content(struct view_change *change, struct index_node *node, bool here, st
         return -1;
     if (index_content_delete(tx, find.row.id, err) != 0)
         return -1;
-    return drop_outdated(tx, node->id, find.row.id, drop, err);
+    return drop_outdated(tx, node->id, &find.row, drop, err);
 }
 
 /* Work that comes of other work is as old: a barrier that waits for the one waits for the other. */

@@ -160,14 +160,27 @@ struct freeze_all {
     uint64_t live;
 };
 
+/* LIVE and ours; what it holds that no copy of it holds is `*changed`. */
+static bool
+is_live_locked(const struct freeze_all *call, struct inode *inode, bool *changed)
+{
+    struct stat st;
+    *changed = false;
+    if ((call->volume != 0 && inode->volume != call->volume) || inode->state != CONTENT_LIVE ||
+        inode->file == NULL)
+        return false;
+    *changed = backing_changed_locked(inode) &&
+               (fstat(cache_file_fd(inode->file), &st) != 0 || !live_copied_locked(inode, &st));
+    return true;
+}
+
 static void
 count_live(void *arg, struct inode *inode)
 {
     struct freeze_all *call = arg;
+    bool changed;
     pthread_mutex_lock(&inode->lock);
-    bool ours = call->volume == 0 || inode->volume == call->volume;
-    call->live += ours && inode->state == CONTENT_LIVE && inode->file != NULL &&
-                  backing_changed_locked(inode);
+    call->live += is_live_locked(call, inode, &changed) && changed;
     pthread_mutex_unlock(&inode->lock);
 }
 
@@ -186,17 +199,17 @@ is_quiet(struct inode *inode)
 }
 
 /* A file that a program holds open is frozen where it stands, when it is quiet: its next write brings it back to life (by
- * row, or as a copy when its upload has begun). */
+ * row, or as a copy when its upload has begun). One that kernels write past us is copied. */
 static void
 freeze_live(void *arg, struct inode *inode)
 {
     struct freeze_all *call = arg;
     struct err err = ERR_INIT;
+    bool changed;
     pthread_mutex_lock(&inode->lock);
-    bool ours = call->volume == 0 || inode->volume == call->volume;
-    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL &&
-        backing_changed_locked(inode)) {
-        if (backing_is_written(inode) || !is_quiet(inode)) {
+    bool past_us = is_live_locked(call, inode, &changed) && changed && backing_is_written(inode);
+    if (changed && !past_us) {
+        if (!is_quiet(inode)) {
             call->live++;
         } else if (content_freeze_locked(call->service, inode, &err) != 0) {
             log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node,
@@ -207,6 +220,8 @@ freeze_live(void *arg, struct inode *inode)
     bool free_again = inode->stuck && inode->state != CONTENT_LIVE;
     inode->stuck = inode->stuck && !free_again;
     pthread_mutex_unlock(&inode->lock);
+    if (past_us && live_copy(call->service, inode, &err) != 1)
+        call->live++;
     if (free_again)
         inode_unref(&call->service->inodes, inode, false);
 }
@@ -217,10 +232,9 @@ clean_live(void *arg, struct inode *inode)
 {
     struct freeze_all *call = arg;
     struct err err = ERR_INIT;
+    bool changed;
     pthread_mutex_lock(&inode->lock);
-    bool ours = call->volume == 0 || inode->volume == call->volume;
-    if (ours && inode->state == CONTENT_LIVE && inode->file != NULL &&
-        !backing_changed_locked(inode) && !backing_is_written(inode) &&
+    if (is_live_locked(call, inode, &changed) && !changed && !backing_is_written(inode) &&
         content_freeze_locked(call->service, inode, &err) != 0) {
         log_warn(volume, "cannot end the writing of node %lld: %s", (long long)inode->node,
                  err.msg);
@@ -314,6 +328,7 @@ struct unsynced_call {
     struct index_tx *tx;
     int64_t volume;
     unsigned limit;
+    unsigned told;
     volume_unsynced_fn *fn;
     void *arg;
 };
@@ -345,6 +360,7 @@ tell_unsynced(void *arg, const struct index_intent *row, struct err *err)
                                    .since_ns = row->since_ns,
                                    .last_error = row->last_error };
     int rc = call->fn(call->arg, &out, err);
+    call->told++;
     free(kv);
     return rc;
 }
@@ -357,6 +373,69 @@ unsynced_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_intent_each(tx, call->volume, "", call->limit, tell_unsynced, call, err);
 }
 
+struct open_call {
+    struct unsynced_call *call;
+    struct inode *inode;
+    struct volume_unsynced out;
+    struct live_file live;
+    char key[LIMIT_KEY + 1];
+    char path[LIMIT_PATH + 1];
+    struct err *err;
+    int rc;
+};
+
+/* A changed file that is open has no work item before it is copied or closed. */
+static int
+open_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct open_call *open = arg;
+    struct index_node node;
+    struct index_intent intent;
+    struct err missing = ERR_INIT;
+    open->out.what = NULL;
+    if (index_node_get(tx, open->inode->node, &node, &missing) != 0 ||
+        (node.flags & INDEX_NODE_ORPHAN) != 0)
+        return 0;
+    if (key_of_node(tx, &node, open->key, err) != 0 ||
+        index_node_path(tx, node.id, open->path, sizeof(open->path), err) != 0)
+        return -1;
+    if (index_intent_get(tx, open->key, &intent, &missing) != 0)
+        open->out.what = "open";
+    return 0;
+}
+
+static void
+tell_open(void *arg, struct inode *inode)
+{
+    struct open_call *open = arg;
+    struct unsynced_call *call = open->call;
+    struct stat st;
+    if (open->rc != 0 || call->limit == 0)
+        return;
+    pthread_mutex_lock(&inode->lock);
+    bool changed = (call->volume == 0 || inode->volume == call->volume) && inode->file != NULL &&
+                   inode->state == CONTENT_LIVE && inode->dirty_size &&
+                   fstat(cache_file_fd(inode->file), &st) == 0 && !live_copied_locked(inode, &st);
+    open->live = inode->live;
+    pthread_mutex_unlock(&inode->lock);
+    if (!changed)
+        return;
+    open->inode = inode;
+    if (index_read(call->service->index, open_tx, open, open->err) != 0) {
+        open->rc = -1;
+        return;
+    }
+    if (open->out.what == NULL)
+        return;
+    open->out.key = open->key;
+    open->out.path = open->path;
+    open->out.size = (uint64_t)st.st_size;
+    open->out.since_ns = open->live.since_ns != 0 ? open->live.since_ns : clock_wall_ns();
+    open->out.last_error = open->live.why;
+    call->limit--;
+    open->rc = call->fn(call->arg, &open->out, open->err);
+}
+
 int
 volume_unsynced_each(struct volume_service *service, int64_t volume, unsigned limit,
                      volume_unsynced_fn *fn, void *arg, struct err *err)
@@ -364,7 +443,16 @@ volume_unsynced_each(struct volume_service *service, int64_t volume, unsigned li
     struct unsynced_call call = {
         .service = service, .volume = volume, .limit = limit, .fn = fn, .arg = arg
     };
-    return index_read(service->index, unsynced_tx, &call, err);
+    scope_free struct open_call *open = calloc(1, sizeof(*open));
+    if (open == NULL)
+        return err_nomem(err);
+    if (index_read(service->index, unsynced_tx, &call, err) != 0)
+        return -1;
+    call.limit = call.told < limit ? limit - call.told : 0;
+    open->call = &call;
+    open->err = err;
+    inode_each(&service->inodes, tell_open, open);
+    return open->rc < 0 ? -1 : 0;
 }
 
 struct each_conflict {

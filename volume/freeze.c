@@ -16,6 +16,8 @@ struct freeze_call {
     bool changed;
     bool kept; /* fdatasynced right before */
     bool replaces_promised;
+    char copied
+        [ULID_SIZE]; /* the version of a copy that was made beside it and holds the same bytes, else "" */
     char sha256[SHA256_HEX], md5[MD5_HEX]; /* known from writing it, else "" */
     index_fn *also;                        /* in the same transaction; may be NULL */
     void *also_arg;
@@ -107,12 +109,13 @@ keep_orphan(struct index_tx *tx, struct freeze_call *call, struct err *err)
     return index_node_update(tx, &call->node, err);
 }
 
-/* Opened for writing, but nothing was written: the bytes are still those of the synced version. */
+/* The bytes are those of the synced version: nothing was written since it was opened, or since its last copy landed. */
 static int
 unfreeze_unchanged(struct index_tx *tx, struct freeze_call *call, struct err *err)
 {
     struct index_content *row = &call->content;
     row->state = CONTENT_CLEAN;
+    row->flags &= ~(unsigned)CONTENT_TRUNCATED;
     row->size = (uint64_t)call->st.st_size;
     text_set(row->version, call->node.version);
     text_set(row->etag, call->node.etag);
@@ -177,6 +180,8 @@ freeze_one(struct index_tx *tx, struct freeze_call *call, struct err *err)
     if (!call->changed && was_synced && !beside &&
         strcmp(call->content.base_etag, call->node.etag) == 0 &&
         (call->content.flags & CONTENT_TRUNCATED) == 0)
+        return unfreeze_unchanged(tx, call, err);
+    if (!beside && call->copied[0] != '\0' && strcmp(call->copied, call->node.version) == 0)
         return unfreeze_unchanged(tx, call, err);
     return freeze_rows(tx, call, err);
 }
@@ -252,6 +257,8 @@ freeze(struct freeze_call *call, struct err *err)
     if (fstat(cache_file_fd(inode->file), &call->st) != 0)
         return err_sys(err, errno, "cannot look at a content file");
     take_hashes(call);
+    if (live_copied_locked(inode, &call->st))
+        text_set(call->copied, inode->live.version);
     if (index_write(service->index, INDEX_NORMAL, freeze_tx, call, err) != 0) {
         free(call->drop.number);
         return -1;

@@ -106,6 +106,15 @@ struct older_call {
     bool found;
 };
 
+/* What is staged is newer than what is synced, and of two staged ones the version tells (live.c). */
+static bool
+is_newer(const struct index_content *a, const struct index_content *b)
+{
+    if (a->state != b->state)
+        return a->state == CONTENT_FROZEN;
+    return a->state == CONTENT_FROZEN ? strcmp(a->version, b->version) > 0 : a->id > b->id;
+}
+
 static int
 find_older(void *arg, const struct index_content *row, struct err *err)
 {
@@ -113,7 +122,7 @@ find_older(void *arg, const struct index_content *row, struct err *err)
     (void)err;
     bool usable = row->state == CONTENT_FROZEN || row->state == CONTENT_CLEAN;
     /* Rows are judged in the order of their numbers: what is left of the older ones is whole. */
-    if (row->id != call->torn && usable && (!call->found || row->id > call->best.id)) {
+    if (row->id != call->torn && usable && (!call->found || is_newer(row, &call->best))) {
         call->best = *row;
         call->found = true;
     }

@@ -473,6 +473,7 @@ volume_service_open(const struct volume_service_args *args, struct err *err)
     service->store = args->store;
     service->list_ttl_ns = args->list_ttl_ns > 0 ? args->list_ttl_ns : 30 * NS_PER_S;
     service->sync_delay_ns = args->sync_delay_ns;
+    service->sync_open_ns = args->sync_open_ns;
     service->upload_threads = args->upload_threads > 0 ? args->upload_threads : 8;
     atomic_store(&service->next_fh, (uint64_t)clock_wall_ns());
     pthread_mutex_init(&service->status_lock, NULL);
@@ -490,7 +491,8 @@ volume_service_start(struct volume_service *service, struct err *err)
 {
     service->started = true;
     if (event_queue_start(service, err) != 0 || lease_keeper_start(service, err) != 0 ||
-        sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0)
+        sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0 ||
+        live_keeper_start(service, err) != 0)
         return -1;
     return 0;
 }
@@ -509,6 +511,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     if (service == NULL)
         return;
     atomic_store(&service->stopping, true);
+    live_keeper_close(service);
     sync_engine_close(service, deadline_ns);
     uploads_close(service);
     fetcher_close(service);

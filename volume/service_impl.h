@@ -19,6 +19,17 @@
  *   3. inode_table.lock, sync.lock, events.lock, status_lock   leaves: nothing is called while they are held
  */
 
+/* live.c: what is known of an open file's copies. */
+struct live_file {
+    int64_t content;         /* the row that `st` tells of, 0: none was copied yet */
+    struct stat st;          /* when it was copied last */
+    char version[ULID_SIZE]; /* of that copy */
+    int64_t since_ns;        /* wall: it changed since; 0: it did not, or nobody has looked */
+    int64_t next_ns, pause_ns, not_before_ns; /* mono: the next try, and after how long it was */
+    int64_t begun_ns; /* mono: the last copy is on its way since; 0: none is */
+    char why[80];     /* it cannot be copied now */
+};
+
 /* A node in memory while somebody has it open or works on its bytes. */
 struct inode {
     int64_t node;
@@ -58,6 +69,7 @@ struct inode {
     int64_t wrote_by; /* the connection whose programs write it, 0: several, or none */
     bool moved;       /* written since its time was last told, */
     int64_t told_mtime_ns; /* which was this */
+    struct live_file live;
     atomic_int told_error; /* errno that FLUSH or FSYNC still has to tell, 0: none */
 };
 
@@ -89,6 +101,7 @@ struct drop_list {
 struct event_queue;
 struct sync_engine;
 struct lease_keeper;
+struct live_keeper;
 struct lister;
 struct uploads;
 
@@ -139,6 +152,7 @@ struct volume_service {
     struct sync_engine *sync;
     struct event_queue *events;
     struct lease_keeper *leases;
+    struct live_keeper *live; /* NULL: files that stay open are synced by a barrier only */
     struct lister *lister;
     struct uploads *uploads;
     struct fetcher *fetcher;
@@ -146,6 +160,7 @@ struct volume_service {
     struct drop_list dropped;  /* content files that wait for a durable commit */
     int64_t list_ttl_ns;
     int64_t sync_delay_ns;
+    int64_t sync_open_ns;
     unsigned upload_threads;
     char gateway_id[ULID_SIZE];
     char boot_id[SYS_BOOT_ID_SIZE];
@@ -466,6 +481,15 @@ bool sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_n
 
 /* step.c: works on one key until it is settled (its work item is gone: true) or has to wait. */
 bool step_key(struct volume_service *service, int64_t volume, const char *key);
+
+/* live.c: copies of files that stay open go up every sync_open_ns. Close it before the sync engine. */
+int live_keeper_start(struct volume_service *service, struct err *err) MUST_CHECK;
+void live_keeper_close(struct volume_service *service);
+/* For a barrier: now, if it is quiet. 1: copied, and its key has work; 0: not LIVE, or its last copy is still on its way; ERR_BUSY: it
+ * does not rest. Without inode->lock. */
+int live_copy(struct volume_service *service, struct inode *inode, struct err *err) MUST_CHECK;
+/* Whether a file of this state holds what its last copy holds (`inode->live.version`). */
+bool live_copied_locked(const struct inode *inode, const struct stat *st);
 
 /* lease.c */
 int lease_keeper_open(struct volume_service *service, struct err *err) MUST_CHECK;

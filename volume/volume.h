@@ -30,6 +30,8 @@ struct volume_service_args {
     unsigned fetch_threads;  /* 0: 8 */
     int64_t list_ttl_ns;     /* how long a listing of a folder is believed, 0: 30 s */
     int64_t sync_delay_ns; /* quiet time after the last close before a file is uploaded; 0: at once */
+    int64_t
+        sync_open_ns; /* how often a file that stays open and changes is uploaded; 0: when it is closed, or by a barrier */
     bool offline_start; /* true: start although the store is away (state must have been bound to it before) */
 };
 
@@ -347,7 +349,7 @@ int volume_flush(struct volume_service *service, int64_t volume, int64_t deadlin
 struct volume_unsynced {
     const char *key;
     const char *path; /* "" when the name is gone (a delete under way) */
-    const char *what; /* "upload", "delete", "move" */
+    const char *what; /* "upload", "delete", "move", "open": changed, and still open for writing */
     uint64_t size;
     uint32_t tries;
     int64_t since_ns;

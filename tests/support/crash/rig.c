@@ -296,7 +296,8 @@ rig_open(const char *state, struct store *store, struct err *err)
                                                    .reserve_bytes = 1u << 16 },
                                         .list_ttl_ns = 200 * NS_PER_MS,
                                         .upload_threads = 3,
-                                        .fetch_threads = 2 };
+                                        .fetch_threads = 2,
+                                        .sync_open_ns = 20 * NS_PER_MS };
     struct volume_service *service = volume_service_open(&args, err);
     if (service == NULL)
         return NULL;

@@ -1,0 +1,349 @@
+#include "tests/unit/volume/volume_fixture.h"
+
+/* Files that stay open go up from time to time, and never torn (docs/mechanisms.md section 2). */
+
+#define EVERY (100 * NS_PER_MS)
+
+static int
+setup(void **state)
+{
+    (void)state;
+    rig_open(&(struct rig_options){ .sync_open_ns = EVERY, .cache_bytes = 8ull << 30 });
+    return 0;
+}
+
+static bool
+bucket_has(const char *path, const char *text)
+{
+    char key[LIMIT_KEY + 1];
+    char *data = NULL;
+    size_t len;
+    struct err err = ERR_INIT;
+    (void)snprintf(key, sizeof(key), "v/%s", path);
+    if (store_get_small(rig.mem, key, 1u << 20, &data, &len, NULL, &err) != 0)
+        return false;
+    bool same = strcmp(data, text) == 0;
+    free(data);
+    return same;
+}
+
+static void
+await_bucket(const char *path, const char *text)
+{
+    for (int i = 0; i < 60000 && !bucket_has(path, text); i++)
+        clock_sleep_ns(NS_PER_MS);
+    assert_bucket(path, text);
+}
+
+static int
+count_row(void *arg, const struct index_content *row, struct err *err)
+{
+    (void)err;
+    ((unsigned *)arg)[row->state]++;
+    return 0;
+}
+
+static int64_t row_node;
+
+static int
+rows_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    return index_content_of_node(tx, row_node, count_row, arg, err);
+}
+
+static unsigned
+rows(const char *path, enum content_state state)
+{
+    unsigned counts[8] = { 0 };
+    row_node = node_of(path);
+    RUN_OK(rig.err, index_read(rig.service->index, rows_tx, counts, &rig.err));
+    return counts[state];
+}
+
+static void
+a_file_that_stays_open_goes_up(void **state)
+{
+    (void)state;
+    struct volume_file *file = open_at("log", O_CREAT | O_RDWR | O_APPEND);
+    write_at(file, "one", 0);
+    await_bucket("log", "one");
+    write_at(file, "two", 3);
+    await_bucket("log", "onetwo");
+    assert_reads("log", "onetwo");
+    close_file(file);
+    flush();
+    assert_bucket("log", "onetwo");
+    assert_int_equal(conflicts(NULL), 0);
+}
+
+/* What is in the bucket already is not sent again, neither by the next look nor by the close. */
+static void
+what_went_up_does_not_go_up_again(void **state)
+{
+    (void)state;
+    struct volume_file *file = open_at("log", O_CREAT | O_RDWR);
+    write_at(file, "one", 0);
+    await_bucket("log", "one");
+    for (int i = 0; i < 60000 && rows("log", CONTENT_FROZEN) > 0; i++)
+        clock_sleep_ns(NS_PER_MS);
+    clock_sleep_ns(4 * EVERY);
+    assert_int_equal(atomic_load(&rig.hook->count[HOOK_PUT]), 1);
+    close_file(file);
+    flush();
+    assert_int_equal(atomic_load(&rig.hook->count[HOOK_PUT]), 1);
+    assert_int_equal(rows("log", CONTENT_CLEAN), 1);
+    assert_reads("log", "one");
+    /* And goes on as any synced file. */
+    save("log", "three");
+    flush();
+    assert_bucket("log", "three");
+}
+
+/* The close comes while the copy is on its way: the later bytes win, and nothing of them is dropped when the earlier land. */
+static void
+a_close_during_the_upload_of_a_copy(void **state)
+{
+    (void)state;
+    struct volume_file *file = open_at("log", O_CREAT | O_RDWR);
+    write_at(file, "one", 0);
+    hold(HOOK_PUT);
+    wait_for_waiting(HOOK_PUT);
+    write_at(file, "two", 3);
+    close_file(file);
+    assert_int_equal(rows("log", CONTENT_FROZEN), 2);
+    /* And is being written anew, which may come to nothing. */
+    file = open_at("log", O_RDWR | O_TRUNC);
+    release(HOOK_PUT);
+    for (int i = 0; i < 60000 && !bucket_has("log", "onetwo"); i++)
+        clock_sleep_ns(NS_PER_MS);
+    assert_bucket("log", "onetwo");
+    close_file(file);
+    flush();
+    assert_bucket("log", "");
+}
+
+static char landed[16]; /* what the second PUT brought */
+
+static void
+keep_landed(enum hook_op op, const char *key)
+{
+    char *data = NULL;
+    size_t len;
+    struct err err = ERR_INIT;
+    if (op != HOOK_PUT || strcmp(key, "v/log") != 0)
+        return;
+    RUN_OK(err, store_get_small(rig.mem, key, 1u << 20, &data, &len, NULL, &err));
+    if (strcmp(data, "one") == 0)
+        atomic_store(&rig.hook->fail[HOOK_PUT], -1);
+    else if (landed[0] == '\0')
+        text_set(landed, data);
+    free(data);
+}
+
+/* The earlier copy lands while the closed file is being written anew, and nothing newer gets through: what was closed stays. */
+static void
+closed_bytes_outlive_the_landing_of_an_earlier_copy(void **state)
+{
+    (void)state;
+    struct volume_file *file = open_at("log", O_CREAT | O_RDWR);
+    write_at(file, "one", 0);
+    hold(HOOK_PUT);
+    wait_for_waiting(HOOK_PUT);
+    write_at(file, "two", 3);
+    close_file(file);
+    file = open_at("log", O_RDWR | O_TRUNC);
+    landed[0] = '\0';
+    atomic_store(&rig.hook->after, keep_landed);
+    release(HOOK_PUT);
+    await_bucket("log", "one");
+    for (int i = 0; i < 60000 && rows("log", CONTENT_FROZEN) > 1; i++)
+        clock_sleep_ns(NS_PER_MS);
+    assert_int_equal(rows("log", CONTENT_FROZEN), 1);
+    atomic_store(&rig.hook->fail[HOOK_PUT], 0);
+    for (int i = 0; i < 60000 && rows("log", CONTENT_FROZEN) > 0; i++)
+        clock_sleep_ns(NS_PER_MS);
+    close_file(file);
+    flush();
+    assert_string_equal(landed, "onetwo");
+    assert_bucket("log", "");
+}
+
+/* Emptied and not written yet: the older version stands until the close, or until it rests for a whole period. */
+static void
+a_save_over_an_older_version_waits_for_its_close(void **state)
+{
+    (void)state;
+    save("f", "old");
+    flush();
+    int puts = atomic_load(&rig.hook->count[HOOK_PUT]);
+    struct volume_file *file = open_at("f", O_RDWR | O_TRUNC);
+    bool rested = false; /* on a machine that is busy with something else */
+    for (int i = 0; i < 10; i++) {
+        int64_t begin = clock_mono_ns();
+        write_at(file, "half", (uint64_t)i * 4);
+        clock_sleep_ns(EVERY / 3);
+        rested |= clock_mono_ns() - begin > EVERY * 2 / 3;
+    }
+    assert_true(rested || atomic_load(&rig.hook->count[HOOK_PUT]) == puts);
+    await_bucket("f", "halfhalfhalfhalfhalfhalfhalfhalfhalfhalf");
+    close_file(file);
+}
+
+struct seen {
+    unsigned open;
+    char why[160];
+};
+
+static int
+see(void *arg, const struct volume_unsynced *row, struct err *err)
+{
+    struct seen *seen = arg;
+    (void)err;
+    if (strcmp(row->what, "open") != 0)
+        return 0;
+    seen->open++;
+    text_set(seen->why, row->last_error);
+    assert_string_equal(row->path, "log");
+    assert_string_equal(row->key, "v/log");
+    return 0;
+}
+
+static void
+a_file_that_never_rests_is_not_sent_and_says_so(void **state)
+{
+    (void)state;
+    struct seen seen = { 0 };
+    struct volume_file *file = open_at("log", O_CREAT | O_RDWR);
+    /* Each write makes two halves equal, one after the other: a copy in between would be torn. */
+    int64_t end = clock_mono_ns() + 10 * EVERY;
+    unsigned char value = 'a';
+    while (clock_mono_ns() < end || seen.why[0] == '\0') {
+        char byte[2] = { (char)value, 0 };
+        write_at(file, byte, 0);
+        write_at(file, byte, 1u << 18);
+        value = value == 'z' ? 'a' : value + 1;
+        clock_sleep_ns(NS_PER_MS);
+        memset(&seen, 0, sizeof(seen));
+        RUN_OK(rig.err, volume_unsynced_each(rig.service, rig.volume, 100, see, &seen, &rig.err));
+        assert_true(clock_mono_ns() < end + 60 * NS_PER_S);
+    }
+    assert_int_equal(seen.open, 1);
+    assert_non_null(strstr(seen.why, "written all the time"));
+    close_file(file);
+    flush();
+    assert_true(in_bucket("log"));
+}
+
+/* Written by its program while it is copied: thrown away, and tried again. */
+static void
+a_write_during_the_copy_throws_it_away(void **state)
+{
+    (void)state;
+    char *page = malloc(1u << 20);
+    assert_non_null(page);
+    struct volume_file *file = open_at("db", O_CREAT | O_RDWR);
+    for (unsigned round = 0; round < 30; round++) {
+        memset(page, 'a' + (int)(round % 26), 1u << 20);
+        for (uint64_t off = 0; off < 8u << 20; off += 1u << 20)
+            RUN_OK(rig.err, volume_file_write(file, &rig.ctx, page, 1u << 20, off, &rig.err));
+        clock_sleep_ns((int64_t)(round % 5) * 25 * NS_PER_MS);
+    }
+    for (int i = 0; i < 60000 && !in_bucket("db"); i++)
+        clock_sleep_ns(NS_PER_MS);
+    char *data = NULL;
+    size_t len;
+    RUN_OK(rig.err, store_get_small(rig.mem, "v/db", 16u << 20, &data, &len, NULL, &rig.err));
+    assert_int_equal(len, 8u << 20);
+    for (size_t i = 1; i < len; i++)
+        if (data[i] != data[0])
+            fail_msg("torn at %zu: '%c' and '%c'", i, data[0], data[i]);
+    free(data);
+    free(page);
+    close_file(file);
+}
+
+/* SQLite's rollback journal: a transaction that is not over. */
+static void
+a_database_with_a_hot_journal_waits(void **state)
+{
+    (void)state;
+    struct volume_file *db = open_at("db", O_CREAT | O_RDWR);
+    struct volume_file *journal = open_at("db-journal", O_CREAT | O_RDWR);
+    write_at(journal, "undo", 0);
+    write_at(db, "half", 0);
+    clock_sleep_ns(5 * EVERY);
+    assert_false(in_bucket("db"));
+    write_at(db, "all of it", 0);
+    volume_file_close(journal, &rig.ctx);
+    unlink_at("db-journal");
+    await_bucket("db", "all of it");
+    close_file(db);
+}
+
+/* What a kernel writes by itself (passthrough) passes nobody here: the disk tells. A barrier need not wait for its close. */
+static void
+what_a_kernel_writes_past_us_goes_up(void **state)
+{
+    (void)state;
+    struct volume_backing want = { .min_size = 0 };
+    int fd = -1;
+    struct volume_file *file = open_at("log", O_CREAT | O_RDWR);
+    int rc = volume_file_back(file, &rig.ctx, &want, &rig.err);
+    if (rc == 1) {
+        volume_file_close(file, &rig.ctx);
+        skip(); /* a small disk, or one in memory */
+    }
+    assert_int_equal(rc, 0);
+    RUN_OK(rig.err, volume_file_backing_fd(file, &fd, &rig.err));
+    assert_int_equal(pwrite(fd, "one", 3, 0), 3);
+    flush();
+    assert_bucket("log", "one");
+    assert_int_equal(pwrite(fd, "two", 3, 3), 3);
+    await_bucket("log", "onetwo");
+    assert_int_equal(pwrite(fd, "three", 5, 6), 5);
+    close(fd);
+    close_file(file);
+    flush();
+    assert_bucket("log", "onetwothree");
+}
+
+/* Others changed the object in between: the usual conflict, and the writer goes on. */
+static void
+a_copy_that_loses_is_kept_as_a_conflict(void **state)
+{
+    (void)state;
+    struct index_conflict row;
+    save("log", "base");
+    flush();
+    struct volume_file *file = open_at("log", O_RDWR);
+    write_at(file, "mine", 0);
+    foreign_put("log", "theirs");
+    for (int i = 0; i < 60000 && conflicts(&row) == 0; i++)
+        clock_sleep_ns(NS_PER_MS);
+    assert_string_equal(row.reason, "conflict");
+    assert_bucket("log", "theirs");
+    assert_reads("log", "theirs");
+    assert_int_equal(volume_file_flush(file, &rig.ctx, &rig.err), -1);
+    assert_int_equal(rig.err.code, ERR_CONFLICT);
+    volume_file_close(file, &rig.ctx);
+}
+
+#define ONE(test) cmocka_unit_test_setup_teardown(test, setup, rig_teardown)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ONE(a_file_that_stays_open_goes_up),
+        ONE(what_went_up_does_not_go_up_again),
+        ONE(a_close_during_the_upload_of_a_copy),
+        ONE(closed_bytes_outlive_the_landing_of_an_earlier_copy),
+        ONE(a_save_over_an_older_version_waits_for_its_close),
+        ONE(a_file_that_never_rests_is_not_sent_and_says_so),
+        ONE(a_write_during_the_copy_throws_it_away),
+        ONE(a_database_with_a_hot_journal_waits),
+        ONE(what_a_kernel_writes_past_us_goes_up),
+        ONE(a_copy_that_loses_is_kept_as_a_conflict),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
