@@ -171,6 +171,7 @@ discard_since(struct view_change *change, const char *key, struct err *err)
         return 0;
     if (key_discard(change->tx, volume, key, err) != 0)
         return -1;
+    change->more = true;
     return key_want_since(change->tx, volume, key, change->kv->intent.since_ns, err);
 }
 
@@ -219,6 +220,7 @@ synced_elsewhere(struct view_change *change, struct index_node *node, const char
     }
     if (place_node(change, node, err) != 0)
         return -1;
+    change->more = true;
     return key_want_since(change->tx, node->volume, home, change->kv->intent.since_ns, err);
 }
 
@@ -602,6 +604,7 @@ view_apply(struct view_change *change, struct err *err)
 {
     const struct sync_effect *effect = change->effect;
     int64_t volume = change->kv->intent.volume;
+    change->more = (effect->bits & (SYNC_KEEP_LOSER | SYNC_TAKE_THEIRS)) != 0;
     if ((effect->bits & SYNC_SET_HAVE) != 0 && !effect->have.present)
         gone_keys_add(&change->service->gone, change->key);
     if ((effect->bits & SYNC_SET_HAVE) != 0 &&

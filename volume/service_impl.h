@@ -446,6 +446,7 @@ struct view_change {
     int64_t cleaned, cleaned_node; /* the content row that is CLEAN now, 0: none */
     bool at_rest; /* the file's newest bytes lie at its key, and nothing of it is dirty */
     bool settled; /* so the work item has gone */
+    bool more;    /* other keys may have got work of it */
 };
 int view_apply(struct view_change *change, struct err *err) MUST_CHECK;
 
@@ -479,7 +480,8 @@ size_t sync_late_of(struct volume_service *service, const char *key,
                     struct sync_attempt out[SYNC_LATE_PER_KEY]);
 bool sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_ns);
 
-/* step.c: works on one key until it is settled (its work item is gone: true) or has to wait. */
+/* step.c: works on one key until it is settled (its work item is gone, and it made none for other keys:
+ * true) or has to wait. */
 bool step_key(struct volume_service *service, int64_t volume, const char *key);
 
 /* live.c: copies of files that stay open go up every sync_open_ns. Close it before the sync engine. */

@@ -100,6 +100,7 @@ apply(struct step *step, struct index_tx *tx, const struct sync_effect *effect,
     int rc = view_apply(&change, err);
     step->cleaned = change.cleaned;
     step->cleaned_node = change.cleaned_node;
+    step->more |= change.more;
     if (rc == 0 && change.settled)
         step->done = step->settled = true;
     if (rc == 0 && (effect->bits & SYNC_KEEP_LOSER) != 0)
@@ -617,7 +618,7 @@ step_key(struct volume_service *service, int64_t volume, const char *key)
     if (!step->done && step_commit(step, postpone_tx, &err) != 0)
         log_debug(sync, "cannot postpone key=%s why=%s", key, err.msg);
     after_step(step);
-    bool settled = step->settled;
+    bool settled = step->settled && !step->more;
     meta_release(&step->meta);
     free(step);
     return settled;

@@ -24,6 +24,7 @@ struct step {
     bool begun;        /* and put its attempt into the index */
     bool done;         /* nothing left for now */
     bool settled;      /* the work item is gone */
+    bool more;         /* other keys may have work now */
     int64_t lost_node; /* whose bytes cannot be fetched any more */
     /* the content row that the last transaction made CLEAN, 0: none */
     int64_t cleaned, cleaned_node;
