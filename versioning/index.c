@@ -176,6 +176,7 @@ destroy(struct index *index, bool clean)
     (void)pthread_cond_destroy(&index->checkpoint.wake);
     (void)pthread_rwlock_destroy(&index->life);
     index_durable_release(&index->durable);
+    index_held_close(index);
     free(index->path);
     free(index);
 }
@@ -197,10 +198,13 @@ new_index(const char *dir, const struct index_options *options, struct err *err)
     (void)pthread_rwlock_init(&index->life, NULL);
     index->queue.last = &index->queue.first;
     index_durable_init(&index->durable);
-    if (asprintf(&index->path, "%s/index.db", dir) < 0) {
+    int len = asprintf(&index->path, "%s/index.db", dir);
+    if (len < 0) {
         index->path = NULL;
-        destroy(index, false);
         err_nomem(err);
+    }
+    if (len < 0 || index_held_open(index, err) != 0) {
+        destroy(index, false);
         return NULL;
     }
     return index;
