@@ -224,8 +224,8 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
                                               : 0644u;
         if (form_check(call->service, tx, &at, err) != 0 ||
             node_make(tx, call->ctx, &at,
-                      &(struct node_kind){ INDEX_FILE, S_IFREG | (mode & 07777) }, &call->node,
-                      err) != 0 ||
+                      &(struct node_kind){ .kind = INDEX_FILE, .mode = S_IFREG | (mode & 07777) },
+                      &call->node, err) != 0 ||
             (call->replaced != 0 && xattrs_copy(tx, call->replaced, call->node.id, err) != 0))
             return -1;
     } else if (call->args->mode != 0) {

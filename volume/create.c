@@ -19,12 +19,15 @@ struct create_call {
     struct volume_attr *attr;
     struct volume_file *file; /* open already, also for those who unlink at once */
     bool replayed;
+    bool looked; /* the folder was asked for the name */
+    bool unsure; /* it has to be, first */
 };
 
 static int
 make_content(struct index_tx *tx, struct create_call *call, struct err *err)
 {
-    call->content = (struct index_content){ .node = call->node.id,
+    call->content = (struct index_content){ .id = call->node.content,
+                                            .node = call->node.id,
                                             .volume = call->node.volume,
                                             .state = CONTENT_LIVE,
                                             .flags = CONTENT_COMPLETE | CONTENT_TRUNCATED,
@@ -32,10 +35,7 @@ make_content(struct index_tx *tx, struct create_call *call, struct err *err)
     text_set(call->content.boot_id, call->service->boot_id);
     text_set(call->content.actor, call->ctx->actor ? call->ctx->actor : "");
     text_set(call->content.run, call->ctx->run ? call->ctx->run : "");
-    if (index_content_insert(tx, &call->content, err) != 0)
-        return -1;
-    call->node.content = call->content.id;
-    return index_node_update(tx, &call->node, err);
+    return index_content_insert(tx, &call->content, err);
 }
 
 /* Whatever the flags say: who makes a file holds its LIVE content until the last close freezes it. The kernel keeps a
@@ -61,15 +61,21 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
     struct create_call *call = arg;
     struct index_node dir;
     struct index_volume volume;
-    struct node_kind kind = { INDEX_FILE, call->mode };
+    struct node_kind kind = { .kind = INDEX_FILE, .mode = call->mode };
     call->replayed = answer_replay(tx, call->ctx, call->attr);
     if (call->replayed)
         return 0;
-    if (index_node_get(tx, call->at->parent, &dir, err) != 0 ||
-        index_volume_get(tx, dir.volume, &volume, err) != 0 ||
+    if (index_node_get(tx, call->at->parent, &dir, err) != 0)
+        return -1;
+    call->unsure =
+        !call->looked && !call->ctx->resent && !service_listed_lately(call->service, &dir);
+    if (call->unsure)
+        return err_set(err, ERR_AGAIN, "the folder has to be listed first");
+    if (index_volume_get(tx, dir.volume, &volume, err) != 0 ||
         service_may_write(call->service, call->ctx, &volume, err) != 0 ||
         service_may_grow(tx, &volume, 0, err) != 0 ||
         form_check(call->service, tx, call->at, err) != 0 ||
+        index_content_number(tx, &kind.content, err) != 0 ||
         node_make(tx, call->ctx, call->at, &kind, &call->node, err) != 0 ||
         make_content(tx, call, err) != 0 || make_handle(tx, call, err) != 0 ||
         attr_fill(tx, &call->node, call->attr, err) != 0)
@@ -137,33 +143,47 @@ create_new(struct create_call *call, struct err *err)
     return 0;
 }
 
-/* Finds the name or makes it; *existed says which. */
+/* 1: the name is there already, call->attr tells of what; 0: it is not; -1. */
+static int
+look(struct create_call *call, struct err *err)
+{
+    struct err local = ERR_INIT;
+    struct volume_name at = { call->at->parent, call->at->name, call->at->len };
+    call->looked = true;
+    if (volume_lookup(call->service, call->ctx, &at, call->attr, &local) == 0)
+        return 1;
+    if (local.code == ERR_NOT_FOUND)
+        return 0;
+    *err = local;
+    return -1;
+}
+
+/* Finds the name or makes it; *existed says which. The kernel asks for a new file only after it was told that the name is free,
+ * so it is made at once where the index knows the folder. */
 static int
 find_or_create(struct create_call *call, bool *existed, struct err *err)
 {
-    const struct volume_name *at = call->at;
     struct err local = ERR_INIT;
     *existed = false;
-    if (!call->ctx->resent) {
-        *existed = volume_lookup(call->service, call->ctx,
-                                 &(struct volume_name){ at->parent, at->name, at->len }, call->attr,
-                                 &local) == 0;
-        if (*existed)
-            return 0;
-        if (local.code != ERR_NOT_FOUND) {
-            *err = local;
-            return -1;
-        }
-    }
     if (create_new(call, &local) == 0)
         return 0;
-    if (local.code != ERR_EXISTS) {
+    if (!call->unsure && local.code != ERR_EXISTS) {
         *err = local;
         return -1;
     }
-    *existed = true; /* somebody was faster */
-    return volume_lookup(call->service, call->ctx,
-                         &(struct volume_name){ at->parent, at->name, at->len }, call->attr, err);
+    int found = look(call, err);
+    *existed = found == 1;
+    if (found != 0)
+        return found > 0 ? 0 : -1;
+    local = (struct err)ERR_INIT;
+    if (create_new(call, &local) == 0)
+        return 0;
+    if (local.code == ERR_EXISTS && (found = look(call, &local)) == 1) { /* somebody was faster */
+        *existed = true;
+        return 0;
+    }
+    *err = local;
+    return -1;
 }
 
 int
@@ -180,8 +200,6 @@ volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
                                 .flags = flags,
                                 .attr = attr };
     bool existed;
-    if (ctx->nowait)
-        return err_set(err, ERR_AGAIN, "creating waits for the index");
     if (find_or_create(&call, &existed, err) != 0)
         return -1;
     if (!existed) {
@@ -192,5 +210,8 @@ volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
         return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)at->len, at->name);
     if (volume_file_open(service, ctx, attr->node, flags & ~(O_CREAT | O_EXCL), out, err) != 0)
         return -1;
-    return volume_getattr(service, ctx, attr->node, attr, err);
+    if (volume_getattr(service, ctx, attr->node, attr, err) == 0)
+        return 0;
+    volume_file_close(*out, ctx);
+    return -1;
 }

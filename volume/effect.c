@@ -345,8 +345,8 @@ apply_loser(struct view_change *change, struct err *err)
 
 /* ---- theirs ---- */
 
-static const struct node_kind a_folder = { INDEX_DIR, S_IFDIR | 0755 };
-static const struct node_kind a_file = { INDEX_FILE, S_IFREG | 0644 };
+static const struct node_kind a_folder = { .kind = INDEX_DIR, .mode = S_IFDIR | 0755 };
+static const struct node_kind a_file = { .kind = INDEX_FILE, .mode = S_IFREG | 0644 };
 
 static void
 fill_foreign(struct index_node *node, const char *key, const struct sync_have *have,
@@ -379,8 +379,7 @@ make_parents(struct index_tx *tx, const struct index_volume *volume, const char 
             struct volume_ctx nobody = { .actor = "bucket" };
             struct volume_name at = { .parent = *parent, .name = name, .len = len };
             if (not_found_is_fine(&missing, err) != 0 ||
-                node_make(tx, &nobody, &at, &(struct node_kind){ INDEX_DIR, S_IFDIR | 0755 }, &dir,
-                          err) != 0)
+                node_make(tx, &nobody, &at, &a_folder, &dir, err) != 0)
                 return -1;
             dir.listed_ns = 0;
             if (index_node_update(tx, &dir, err) != 0)

@@ -15,9 +15,14 @@ struct freeze_call {
     struct stat st;
     bool changed;
     bool kept; /* fdatasynced right before */
-    bool replaces_promised;
     char copied
         [ULID_SIZE]; /* the version of a copy that was made beside it and holds the same bytes, else "" */
+    /* About the node's other bytes. */
+    bool beside;            /* some are on their way to the bucket */
+    bool replaces_promised; /* and they were promised to survive a power cut */
+    bool unkept;            /* so these have to be on the disk first */
+    int64_t older[8];
+    size_t older_count;
     char sha256[SHA256_HEX], md5[MD5_HEX]; /* known from writing it, else "" */
     index_fn *also;                        /* in the same transaction; may be NULL */
     void *also_arg;
@@ -27,21 +32,17 @@ struct freeze_call {
     struct drop_list drop;
 };
 
-struct older_call {
-    struct index_tx *tx;
-    int64_t keep;
-    int64_t stale[8];
-    size_t count;
-};
-
 static int
-find_older(void *arg, const struct index_content *row, struct err *err)
+note_older(void *arg, const struct index_content *row, struct err *err)
 {
-    struct older_call *call = arg;
+    struct freeze_call *call = arg;
     (void)err;
-    if (row->id != call->keep && row->state != CONTENT_LIVE && call->count < 8 &&
-        (row->flags & CONTENT_PINNED) == 0)
-        call->stale[call->count++] = row->id;
+    if (row->id == call->inode->content)
+        return 0;
+    call->beside |= row->state == CONTENT_FROZEN;
+    call->replaces_promised |= row->state == CONTENT_FROZEN && (row->flags & CONTENT_DURABLE) != 0;
+    if (row->state != CONTENT_LIVE && (row->flags & CONTENT_PINNED) == 0 && call->older_count < 8)
+        call->older[call->older_count++] = row->id;
     return 0;
 }
 
@@ -49,19 +50,17 @@ find_older(void *arg, const struct index_content *row, struct err *err)
 static int
 drop_older(struct index_tx *tx, struct freeze_call *call, const char *key, struct err *err)
 {
-    struct older_call older = { .tx = tx, .keep = call->content.id };
     struct index_intent intent;
     struct err missing = ERR_INIT;
     int64_t sent = 0;
-    if (index_intent_get(tx, key, &intent, &missing) == 0 && intent.attempt.op == SYNC_OP_PUT)
+    if (call->older_count > 0 && index_intent_get(tx, key, &intent, &missing) == 0 &&
+        intent.attempt.op == SYNC_OP_PUT)
         sent = intent.attempt.content;
-    if (index_content_of_node(tx, call->node.id, find_older, &older, err) != 0)
-        return -1;
-    for (size_t i = 0; i < older.count; i++) {
-        if (older.stale[i] == sent)
+    for (size_t i = 0; i < call->older_count; i++) {
+        if (call->older[i] == sent)
             continue;
-        if (index_content_delete(tx, older.stale[i], err) != 0 ||
-            drop_add(&call->drop, older.stale[i], err) != 0)
+        if (index_content_delete(tx, call->older[i], err) != 0 ||
+            drop_add(&call->drop, call->older[i], err) != 0)
             return -1;
     }
     return 0;
@@ -166,22 +165,22 @@ freeze_one(struct index_tx *tx, struct freeze_call *call, struct err *err)
         return -1;
     if (call->content.state != CONTENT_LIVE)
         return 0;
-    struct index_content staged;
-    struct err missing = ERR_INIT;
     bool was_synced = call->node.key[0] != '\0' && call->content.version[0] == '\0';
     was_synced |=
         call->node.key[0] != '\0' && strcmp(call->content.version, call->node.version) == 0;
-    /* A copy made beside an upload holds bytes that no object has yet: it is no copy of the synced version. */
-    bool beside = content_frozen_of(tx, call->node.id, &staged, &missing) == 0;
-    if (!beside && missing.code != ERR_NOT_FOUND) {
-        *err = missing;
+    call->beside = call->replaces_promised = false;
+    call->older_count = 0;
+    if (index_content_of_node(tx, call->node.id, note_older, call, err) != 0)
         return -1;
-    }
-    if (!call->changed && was_synced && !beside &&
+    call->unkept = call->changed && call->replaces_promised && !call->kept;
+    if (call->unkept)
+        return err_set(err, ERR_AGAIN, "what replaces a durable version is synced first");
+    /* A copy made beside an upload holds bytes that no object has yet: it is no copy of the synced version. */
+    if (!call->changed && was_synced && !call->beside &&
         strcmp(call->content.base_etag, call->node.etag) == 0 &&
         (call->content.flags & CONTENT_TRUNCATED) == 0)
         return unfreeze_unchanged(tx, call, err);
-    if (!beside && call->copied[0] != '\0' && strcmp(call->copied, call->node.version) == 0)
+    if (!call->beside && call->copied[0] != '\0' && strcmp(call->copied, call->node.version) == 0)
         return unfreeze_unchanged(tx, call, err);
     return freeze_rows(tx, call, err);
 }
@@ -196,42 +195,36 @@ freeze_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-find_promised(void *arg, const struct index_content *row, struct err *err)
+keep(struct freeze_call *call, struct err *err)
 {
-    struct freeze_call *call = arg;
-    (void)err;
-    call->replaces_promised |= row->id != call->inode->content && row->state == CONTENT_FROZEN &&
-                               (row->flags & CONTENT_DURABLE) != 0;
-    return 0;
-}
-
-static int
-find_promised_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct freeze_call *call = arg;
-    return index_content_of_node(tx, call->inode->node, find_promised, call, err);
-}
-
-/* fsync was answered for these bytes and more were written since, or for an unsynced version that freezing ends: after a
- * power cut a row that says durable is believed, and nothing else holds what it promised. */
-static int
-keep_promise(struct freeze_call *call, struct err *err)
-{
-    struct inode *inode = call->inode;
-    bool durable = (inode->content_flags & CONTENT_DURABLE) != 0;
-    if (!call->changed || (durable && !inode->loose))
-        return 0;
-    if (index_read(call->service->index, find_promised_tx, call, err) != 0)
-        return -1;
-    if (!durable && !call->replaces_promised)
-        return 0;
-    if (cache_file_sync(inode->file, err) != 0) {
+    if (cache_file_sync(call->inode->file, err) != 0) {
         if (err->code == ERR_IO)
             atomic_store(&call->service->read_only, true);
         return -1;
     }
     call->kept = true;
     return 0;
+}
+
+/* After a power cut a row that says durable is believed, and nothing else holds what it promised: where fsync was answered for
+ * these bytes and more were written since, and where freezing ends an unsynced version that was promised (freeze_one()), the
+ * bytes are on the disk first. */
+static int
+freeze_kept(struct freeze_call *call, struct err *err)
+{
+    const struct inode *inode = call->inode;
+    struct index *index = call->service->index;
+    struct err local = ERR_INIT;
+    bool durable = (inode->content_flags & CONTENT_DURABLE) != 0;
+    call->kept = durable && !inode->loose;
+    if (call->changed && durable && inode->loose && keep(call, err) != 0)
+        return -1;
+    if (index_write(index, INDEX_NORMAL, freeze_tx, call, &local) == 0)
+        return 0;
+    if (call->unkept)
+        return keep(call, err) != 0 ? -1 : index_write(index, INDEX_NORMAL, freeze_tx, call, err);
+    *err = local;
+    return -1;
 }
 
 static void
@@ -252,14 +245,12 @@ freeze(struct freeze_call *call, struct err *err)
     call->changed = backing_changed_locked(inode);
     /* Nobody saw when it was last written. */
     inode->loose |= inode->was_lent && call->changed;
-    if (keep_promise(call, err) != 0)
-        return -1;
     if (fstat(cache_file_fd(inode->file), &call->st) != 0)
         return err_sys(err, errno, "cannot look at a content file");
     take_hashes(call);
     if (live_copied_locked(inode, &call->st))
         text_set(call->copied, inode->live.version);
-    if (index_write(service->index, INDEX_NORMAL, freeze_tx, call, err) != 0) {
+    if (freeze_kept(call, err) != 0) {
         free(call->drop.number);
         return -1;
     }

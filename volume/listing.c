@@ -157,8 +157,8 @@ make_listed_folder(struct index_tx *tx, struct dir_call *call, const struct volu
                    struct index_node *node, struct err *err)
 {
     struct volume_ctx nobody = { .actor = "bucket" };
-    if (node_make(tx, &nobody, at, &(struct node_kind){ INDEX_DIR, S_IFDIR | 0755 }, node, err) !=
-        0)
+    if (node_make(tx, &nobody, at, &(struct node_kind){ .kind = INDEX_DIR, .mode = S_IFDIR | 0755 },
+                  node, err) != 0)
         return -1;
     node->uid = call->node.uid;
     node->gid = call->node.gid;

@@ -80,10 +80,12 @@ node_touch_dir(struct index_tx *tx, int64_t dir, struct err *err)
     return index_node_update(tx, &node, err);
 }
 
-int
-node_stage_inline(struct index_tx *tx, struct index_node *node, struct err *err)
+/* `number` 0: a new one. */
+static int
+insert_inline(struct index_tx *tx, const struct index_node *node, int64_t *number, struct err *err)
 {
-    struct index_content content = { .node = node->id,
+    struct index_content content = { .id = *number,
+                                     .node = node->id,
                                      .volume = node->volume,
                                      .state = CONTENT_FROZEN,
                                      .flags = CONTENT_ACKED | CONTENT_DURABLE | CONTENT_COMPLETE };
@@ -99,12 +101,19 @@ node_stage_inline(struct index_tx *tx, struct index_node *node, struct err *err)
     if (md5(bytes, content.size, digest, err) != 0)
         return -1;
     hex_encode(digest, MD5_SIZE, content.md5);
-    if (node->content != 0 && index_content_delete(tx, node->content, err) != 0)
-        return -1;
     if (index_content_insert(tx, &content, err) != 0)
         return -1;
-    node->content = content.id;
+    *number = content.id;
     return 0;
+}
+
+int
+node_stage_inline(struct index_tx *tx, struct index_node *node, struct err *err)
+{
+    if (node->content != 0 && index_content_delete(tx, node->content, err) != 0)
+        return -1;
+    node->content = 0;
+    return insert_inline(tx, node, &node->content, err);
 }
 
 int
@@ -173,6 +182,10 @@ node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume
     out->uid = ctx->uid;
     out->gid = (parent.mode & S_ISGID) != 0 ? parent.gid : ctx->gid;
     out->mtime_ns = out->ctime_ns = out->atime_ns = clock_wall_ns();
+    out->flags = kind->flags;
+    out->content = kind->content;
+    if (kind->target != NULL)
+        text_set(out->target, kind->target);
     if (kind->kind == INDEX_DIR)
         out->listed_ns = out->mtime_ns;
     if (ulid_new(out->ulid, err) != 0 || index_node_insert(tx, out, err) != 0 ||
@@ -194,6 +207,8 @@ struct make_call {
     struct index_node node;
     struct volume_attr *attr;
     bool replayed;
+    bool looked; /* the folder was asked for the name */
+    bool unsure; /* it has to be, first */
 };
 
 int
@@ -208,28 +223,44 @@ node_parent_writable(struct volume_service *service, struct index_tx *tx,
     return service_may_write(service, ctx, &volume, err);
 }
 
+/* The folder must be known before anybody may say that the name is free. */
+static int
+must_look(struct index_tx *tx, struct make_call *call, struct err *err)
+{
+    struct index_node dir;
+    if (call->looked || call->ctx->resent)
+        return 0;
+    if (index_node_get(tx, call->at->parent, &dir, err) != 0)
+        return -1;
+    call->unsure = !service_listed_lately(call->service, &dir);
+    return call->unsure ? err_set(err, ERR_AGAIN, "the folder has to be listed first") : 0;
+}
+
 static int
 make_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct make_call *call = arg;
     struct index_node dir;
+    struct node_kind kind = { .kind = call->kind,
+                              .mode = call->mode,
+                              .flags = call->kind == INDEX_DIR ? INDEX_NODE_MARKER : 0u,
+                              .target = call->target };
     char key[LIMIT_KEY + 1];
     call->replayed = answer_replay(tx, call->ctx, call->attr);
     if (call->replayed)
         return 0;
-    if (node_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
+    if (must_look(tx, call, err) != 0 ||
+        node_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
         form_check(call->service, tx, call->at, err) != 0 ||
-        node_make(tx, call->ctx, call->at, &(struct node_kind){ call->kind, call->mode },
-                  &call->node, err) != 0)
+        index_content_number(tx, &kind.content, err) != 0 ||
+        node_make(tx, call->ctx, call->at, &kind, &call->node, err) != 0)
         return -1;
-    if (call->target != NULL)
-        text_set(call->node.target, call->target);
-    if (call->kind == INDEX_SPECIAL)
+    if (call->kind == INDEX_SPECIAL) {
         special_set(&call->node, call->mode, call->rdev);
-    if (call->kind == INDEX_DIR)
-        call->node.flags |= INDEX_NODE_MARKER;
-    if (node_stage_inline(tx, &call->node, err) != 0 ||
-        index_node_update(tx, &call->node, err) != 0 ||
+        if (index_node_update(tx, &call->node, err) != 0)
+            return -1;
+    }
+    if (insert_inline(tx, &call->node, &kind.content, err) != 0 ||
         key_of_node(tx, &call->node, key, err) != 0 ||
         key_want_sync(tx, call->node.volume, key, 0, err) != 0 ||
         attr_fill(tx, &call->node, call->attr, err) != 0 ||
@@ -240,22 +271,37 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-make_inline(struct make_call *call, struct err *err)
+look(struct make_call *call, struct err *err)
 {
-    struct volume_attr parent;
-    /* The folder must be known before anybody may say that the name is free. */
+    struct volume_attr found;
     struct err local = ERR_INIT;
+    call->looked = true;
     if (volume_lookup(call->service, call->ctx,
                       &(struct volume_name){ call->at->parent, call->at->name, call->at->len },
-                      &parent, &local) == 0 &&
-        !call->ctx->resent)
+                      &found, &local) == 0)
         return err_set(err, ERR_EXISTS, "'%.*s' exists", (int)call->at->len, call->at->name);
-    if (local.code != ERR_NOT_FOUND && !call->ctx->resent) {
+    if (local.code == ERR_NOT_FOUND)
+        return 0;
+    *err = local;
+    return -1;
+}
+
+static int
+make_inline(struct make_call *call, struct err *err)
+{
+    struct err local = ERR_INIT;
+    int rc = index_write(call->service->index, INDEX_NORMAL, make_tx, call, &local);
+    if (rc != 0 && call->unsure) {
+        if (look(call, err) != 0)
+            return -1;
+        call->unsure = false;
+        local = (struct err)ERR_INIT;
+        rc = index_write(call->service->index, INDEX_NORMAL, make_tx, call, &local);
+    }
+    if (rc != 0) {
         *err = local;
         return -1;
     }
-    if (index_write(call->service->index, INDEX_NORMAL, make_tx, call, err) != 0)
-        return -1;
     if (!call->replayed) {
         sync_kick(call->service);
         event_emit(call->service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
@@ -431,6 +477,8 @@ struct remove_call {
     struct index_node node;
     struct drop_list drop;
     bool replayed;
+    bool looked; /* the bucket was asked where the index cannot know */
+    bool unsure; /* it has to be, first */
 };
 
 int
@@ -444,6 +492,13 @@ node_keep_empty(struct index_tx *tx, int64_t parent, struct err *err)
     if (children || (dir.flags & INDEX_NODE_MARKER) != 0)
         return 0;
     return node_want_marker(tx, &dir, err);
+}
+
+bool
+node_is_known(const struct volume_service *service, const struct index_node *node)
+{
+    return (node->flags & (INDEX_NODE_META_UNKNOWN | INDEX_NODE_NAME_HIDDEN)) == 0 &&
+           (node->kind != INDEX_DIR || service_listed_lately(service, node));
 }
 
 static int
@@ -470,6 +525,31 @@ check_removable(struct index_tx *tx, struct remove_call *call, struct err *err)
     return 0;
 }
 
+/* Whether the index alone can say what has this name, and what lies below it: -1 with ERR_AGAIN and `unsure` when it cannot. */
+static int
+find_removed(struct index_tx *tx, struct remove_call *call, struct err *err)
+{
+    struct index_node dir;
+    struct err missing = ERR_INIT;
+    const struct volume_name *at = call->at;
+    bool found = index_node_child(tx, at->parent, at->name, at->len, &call->node, &missing) == 0;
+    if (!found && missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    if (!call->looked && !call->ctx->resent) {
+        if (!found && index_node_get(tx, at->parent, &dir, err) != 0)
+            return -1;
+        call->unsure = !found ? !service_listed_lately(call->service, &dir)
+                              : !node_is_known(call->service, &call->node);
+        if (call->unsure)
+            return err_set(err, ERR_AGAIN, "the bucket has to be asked first");
+    }
+    if (!found)
+        *err = missing;
+    return found ? 0 : -1;
+}
+
 static int
 remove_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -478,9 +558,7 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->replayed)
         return 0;
     if (node_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
-        index_node_child(tx, call->at->parent, call->at->name, call->at->len, &call->node, err) !=
-            0 ||
-        check_removable(tx, call, err) != 0)
+        find_removed(tx, call, err) != 0 || check_removable(tx, call, err) != 0)
         return -1;
     struct index_node gone = call->node;
     if (node_unname(call->service, tx, &gone, true, &call->drop, err) != 0 ||
@@ -512,16 +590,23 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
 {
     struct remove_call call = { .service = service, .ctx = ctx, .at = at, .dir = dir, .pre = pre };
     struct volume_attr attr;
-    if (!ctx->resent) {
-        if (volume_lookup(service, ctx, &(struct volume_name){ at->parent, at->name, at->len },
-                          &attr, err) != 0)
-            return -1;
-        if (attr.kind == INDEX_DIR && node_know_folder(service, ctx, attr.node, err) != 0)
-            return -1;
+    struct err local = ERR_INIT;
+    int rc = index_write(service->index, INDEX_NORMAL, remove_tx, &call, &local);
+    if (rc != 0 && call.unsure) {
+        local = (struct err)ERR_INIT;
+        rc = volume_lookup(service, ctx, &(struct volume_name){ at->parent, at->name, at->len },
+                           &attr, &local);
+        if (rc == 0 && attr.kind == INDEX_DIR)
+            rc = node_know_folder(service, ctx, attr.node, &local);
+        call.looked = true;
+        call.unsure = false;
+        if (rc == 0)
+            rc = index_write(service->index, INDEX_NORMAL, remove_tx, &call, &local);
     }
-    int rc = index_write(service->index, INDEX_NORMAL, remove_tx, &call, err);
     if (rc == 0)
         drop_run(service, &call.drop);
+    else
+        *err = local;
     free(call.drop.number);
     if (rc == 0 && !call.replayed) {
         sync_kick(service);

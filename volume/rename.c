@@ -215,7 +215,7 @@ rename_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-know_both(struct rename_call *call, struct err *err)
+know_both(const struct rename_call *call, struct err *err)
 {
     struct volume_attr attr;
     struct err local = ERR_INIT;
@@ -325,9 +325,12 @@ know_below(const struct rename_call *call, struct err *err)
     return rc;
 }
 
-struct replace_call {
+/* What one reading of the index tells before the change. */
+struct survey {
     const struct rename_call *rename;
-    int64_t node; /* what has to be durable first, 0: nothing */
+    bool unsure;  /* the bucket has to be asked about one of the names */
+    bool folder;  /* what moves is one, or is not known */
+    int64_t keep; /* the node whose bytes have to be durable first, 0: nothing */
 };
 
 static bool
@@ -341,34 +344,56 @@ is_kept(struct index_tx *tx, const struct index_node *node)
            (content.flags & CONTENT_DURABLE) != 0;
 }
 
-static int
-find_replaced(struct index_tx *tx, void *arg, struct err *err)
+/* The name may not lose a version that survives a power cut to one that does not: its bytes reach the disk first. */
+static int64_t
+must_keep(struct index_tx *tx, const struct index_node *moved, const struct index_node *target)
 {
-    struct replace_call *call = arg;
-    const struct volume_name *from = call->rename->from, *to = call->rename->to;
-    struct index_node moved, target;
     struct index_content content;
     struct err ignored = ERR_INIT;
+    if (moved->kind != INDEX_FILE || target->kind != INDEX_FILE || !is_kept(tx, target) ||
+        moved->content == 0 || index_content_get(tx, moved->content, &content, &ignored) != 0)
+        return 0;
+    bool lasts = content.state == CONTENT_CLEAN || (content.flags & CONTENT_DURABLE) != 0;
+    return lasts ? 0 : moved->id;
+}
+
+static int
+survey_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct survey *survey = arg;
+    const struct rename_call *call = survey->rename;
+    const struct volume_name *from = call->from, *to = call->to;
+    struct index_node moved, target, dir;
+    struct err ignored = ERR_INIT;
     (void)err;
-    if (index_node_child(tx, from->parent, from->name, from->len, &moved, &ignored) == 0 &&
-        index_node_child(tx, to->parent, to->name, to->len, &target, &ignored) == 0 &&
-        moved.kind == INDEX_FILE && target.kind == INDEX_FILE && is_kept(tx, &target) &&
-        moved.content != 0 && index_content_get(tx, moved.content, &content, &ignored) == 0 &&
-        content.state != CONTENT_CLEAN && (content.flags & CONTENT_DURABLE) == 0)
-        call->node = moved.id;
+    bool found = index_node_child(tx, from->parent, from->name, from->len, &moved, &ignored) == 0;
+    bool taken = index_node_child(tx, to->parent, to->name, to->len, &target, &ignored) == 0;
+    survey->folder = !found || moved.kind == INDEX_DIR;
+    survey->unsure =
+        !found || (moved.flags & (INDEX_NODE_META_UNKNOWN | INDEX_NODE_NAME_HIDDEN)) != 0;
+    if (taken)
+        survey->unsure |= !node_is_known(call->service, &target);
+    else
+        survey->unsure |= index_node_get(tx, to->parent, &dir, &ignored) != 0 ||
+                          !service_listed_lately(call->service, &dir);
+    bool replaces = (call->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) == 0;
+    survey->keep = found && taken && replaces ? must_keep(tx, &moved, &target) : 0;
     return 0;
 }
 
-/* The name may not lose a version that survives a power cut to one that does not: its bytes reach the disk first. */
 static int
-keep_before_replace(const struct rename_call *call, struct err *err)
+prepare(const struct rename_call *call, struct err *err)
 {
-    struct replace_call replace = { .rename = call };
-    if ((call->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) != 0)
-        return 0;
-    if (index_read(call->service->index, find_replaced, &replace, err) != 0)
+    struct survey survey = { .rename = call };
+    struct index *index = call->service->index;
+    if (index_read(index, survey_tx, &survey, err) != 0)
         return -1;
-    return replace.node == 0 ? 0 : close_keep(call->service, replace.node, err);
+    if (survey.unsure && !call->ctx->resent &&
+        (know_both(call, err) != 0 || index_read(index, survey_tx, &survey, err) != 0))
+        return -1;
+    if (survey.folder && know_below(call, err) != 0)
+        return -1;
+    return survey.keep == 0 ? 0 : close_keep(call->service, survey.keep, err);
 }
 
 static void
@@ -392,9 +417,7 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
     if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0 ||
         (flags & (RENAME_NOREPLACE | RENAME_EXCHANGE)) == (RENAME_NOREPLACE | RENAME_EXCHANGE))
         return err_set(err, ERR_INVAL, "unknown rename flags %#x", flags);
-    if (path_check_name(to->name, to->len, err) != 0 ||
-        (!ctx->resent && know_both(&call, err) != 0) || know_below(&call, err) != 0 ||
-        keep_before_replace(&call, err) != 0)
+    if (path_check_name(to->name, to->len, err) != 0 || prepare(&call, err) != 0)
         return -1;
     int rc = index_write(service->index, INDEX_NORMAL, rename_tx, &call, err);
     if (rc == 0)

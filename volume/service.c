@@ -173,6 +173,12 @@ service_listed(const struct volume_service *service, const struct index_node *di
     return dir->listed_ns > service->listed_since_ns;
 }
 
+bool
+service_listed_lately(const struct volume_service *service, const struct index_node *dir)
+{
+    return service_listed(service, dir) && clock_wall_ns() - dir->listed_ns <= service->list_ttl_ns;
+}
+
 /* ---- the store's identity ---- */
 
 struct set_call {

@@ -188,6 +188,10 @@ int64_t service_deadline(const struct volume_ctx *ctx);
 void service_store_seen(struct volume_service *service, const struct err *err);
 /* The bucket's side of a folder is known. */
 bool service_listed(const struct volume_service *service, const struct index_node *dir);
+/* And that lately: what the index does not have in this folder is not there. */
+bool service_listed_lately(const struct volume_service *service, const struct index_node *dir);
+/* Nothing about it, or about what lies in a folder, has to be asked of the bucket. */
+bool node_is_known(const struct volume_service *service, const struct index_node *node);
 int service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
                       const struct index_volume *volume, struct err *err) MUST_CHECK;
 
@@ -249,6 +253,10 @@ int key_discard(struct index_tx *tx, int64_t volume, const char *key, struct err
 struct node_kind {
     enum index_kind kind;
     uint32_t mode; /* with file type */
+    /* What else its one row is made with: nothing in most cases. */
+    unsigned flags;
+    int64_t content;
+    const char *target;
 };
 int node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
               const struct node_kind *kind, struct index_node *out, struct err *err) MUST_CHECK;

@@ -71,12 +71,6 @@ read_dir_row(struct volume_service *service, int64_t dir, struct node_call *call
 }
 
 static bool
-is_stale(const struct volume_service *service, const struct index_node *dir)
-{
-    return clock_wall_ns() - dir->listed_ns > service->list_ttl_ns;
-}
-
-static bool
 store_is_away(struct volume_service *service)
 {
     scope_unlock pthread_mutex_t *held = scope_lock(&service->status_lock);
@@ -105,8 +99,10 @@ ensure_listed(struct volume_service *service, const struct volume_ctx *ctx, int6
     struct node_call call = { .id = dir };
     if (read_dir_row(service, dir, &call, err) != 0)
         return -1;
+    if (service_listed_lately(service, &call.node))
+        return 0;
     if (service_listed(service, &call.node))
-        return is_stale(service, &call.node) ? freshen(service, ctx, dir, err) : 0;
+        return freshen(service, ctx, dir, err);
     if (ctx->nowait)
         return err_set(err, ERR_AGAIN, "the folder has to be listed first");
     return bucket_list_dir(service, ctx, dir, err);
@@ -168,11 +164,12 @@ find_child(struct volume_service *service, const struct volume_ctx *ctx, struct 
     struct err local = ERR_INIT;
     struct node_call dir;
     if (index_read(service->index, read_child, call, &local) == 0) {
-        if (service_listed(service, &call->dir) && is_stale(service, &call->dir))
+        if (service_listed(service, &call->dir) && !service_listed_lately(service, &call->dir))
             bucket_refresh_dir(service, call->id);
         return 0;
     }
-    if (local.code != ERR_NOT_FOUND) {
+    bool known = call->dir.id == call->id && service_listed_lately(service, &call->dir);
+    if (local.code != ERR_NOT_FOUND || known) {
         *err = local;
         return -1;
     }
