@@ -20,19 +20,39 @@
 #include "base/sys.h"
 #include "base/ulid.h"
 #include "gateway/gateway.h"
+#include "gateway/guard.h"
 #include "gateway/keys.h"
 #include "gateway/launcher.h"
 #include "gateway/listen.h"
 #include "gateway/privilege.h"
 #include "gateway/server.h"
 #include "gateway/settings.h"
+#include "gateway/takeover.h"
 #include "s3/open.h"
 #include "s3/url.h"
 
 #define FILES_WANTED 65536
 
-struct daemon {
+#define LOCK_PATIENCE_NS (30 * NS_PER_S) /* for a gateway that is ending */
+#define LAST_ANSWERS_NS (200 * NS_PER_MS)
+#define EXIT_AGAIN 75 /* for a service manager: start me again (sysexits.h, EX_TEMPFAIL) */
+
+/* What a gateway is started with; the guard starts the next one with the same. */
+struct start {
     const struct config *config;
+    const char *program;
+    enum gateway_takeover takeover;
+    bool again; /* after a death */
+    int heir;   /* >= 0: an upgrade has started us */
+};
+
+struct daemon {
+    struct start *start;
+    struct gateway_guard *guard;
+    const struct config *config;
+    int lock_fd;
+    bool carried; /* the mounter lived already */
+    struct mount_carried *carried_mounts;
     char state[PATH_MAX];
     char store_url[PATH_MAX];
     char ca_file[PATH_MAX]; /* of --store-ca, absolute; "" for none */
@@ -133,8 +153,31 @@ start_mounter(struct daemon *d, const char *program, struct err *err)
                  program);
         return 0;
     }
-    return mounter_spawn(path, config_str(d->config, "mount.parent"), &d->mounter, &d->mounter_pid,
-                         err);
+    struct gateway_takeover_mounter mounter = { .config = d->config,
+                                                .mode = d->start->takeover,
+                                                .state_dir = d->state,
+                                                .program = path,
+                                                .user = &d->user };
+    if (gateway_takeover_mounter(&mounter, err) < 0)
+        return -1;
+    d->mounter = mounter.socket;
+    d->mounter_pid = mounter.pid;
+    d->carried = mounter.carried;
+    return 0;
+}
+
+/* An heir waits until the gateway whose place it takes has ended; from "ready" on that happens. */
+static int
+take_lock(struct daemon *d, struct err *err)
+{
+    bool patient = d->start->again || d->start->heir >= 0;
+    gateway_guard_heir_ready(d->start->heir);
+    if (volume_state_lock(d->state, patient ? clock_mono_ns() + LOCK_PATIENCE_NS : 0, &d->lock_fd,
+                          err) < 0)
+        return -1;
+    if (geteuid() == 0 && fchown(d->lock_fd, d->user.uid, d->user.gid) < 0)
+        return err_sys(err, errno, "cannot give the lock to user '%s'", d->user.name);
+    return 0;
 }
 
 /* ca=FILE of the store's URL, "" when it has none. */
@@ -209,7 +252,7 @@ become_gateway(struct daemon *d, const char *program, struct err *err)
         return -1;
     if (chdir("/") < 0)
         return err_sys(err, errno, "cannot leave the working directory");
-    if (start_mounter(d, program, err) < 0 ||
+    if (take_lock(d, err) < 0 || start_mounter(d, program, err) < 0 ||
         gateway_launcher_start(&d->user, d->state, &d->launcher, err) < 0 ||
         gateway_privilege_drop(&d->user, err) < 0)
         return -1;
@@ -242,6 +285,8 @@ open_volumes(struct daemon *d, struct err *err)
         return -1;
     struct volume_service_args args = {
         .state_dir = d->state,
+        .lock_fd = d->lock_fd,
+        .carried = mount_carried_opens(d->carried_mounts),
         .store = store,
         .cache = { .max_bytes = config_uint(c, "cache.size"),
                    .floor_bytes = config_uint(c, "cache.floor"),
@@ -253,6 +298,7 @@ open_volumes(struct daemon *d, struct err *err)
         .sync_open_ns = config_duration(c, "sync.open"),
         .offline_start = config_bool(c, "store.offline-start"),
     };
+    d->lock_fd = -1;
     d->gateway.service = volume_service_open(&args, err);
     return d->gateway.service ? 0 : -1;
 }
@@ -265,16 +311,26 @@ open_mounts(struct daemon *d, bool was_root, struct err *err)
     struct mount_service_args args = { .volumes = d->gateway.service,
                                        .mounter = d->mounter,
                                        .mounter_pid = d->mounter_pid,
+                                       .carried = d->carried_mounts,
                                        .state_dir = d->state,
                                        .default_parent = config_str(d->config, "mount.parent") };
     d->mounter = -1;
+    d->carried_mounts = NULL;
     d->gateway.mounts = mount_service_open(&args, err);
-    return d->gateway.mounts ? 0 : -1;
+    if (!d->gateway.mounts)
+        return -1;
+    mount_service_adopt(d->gateway.mounts);
+    return 0;
 }
 
 static int
 open_product(struct daemon *d, bool was_root, struct err *err)
 {
+    if (d->carried) {
+        d->carried_mounts = mount_carried_load(d->mounter, err);
+        if (!d->carried_mounts)
+            return -1;
+    }
     if (open_volumes(d, err) < 0 || open_mounts(d, was_root, err) < 0 ||
         volume_service_start(d->gateway.service, err) < 0)
         return -1;
@@ -362,17 +418,33 @@ say_ready(const struct daemon *d)
 }
 
 /* ---- the end ---- */
-static void
+/* True: leave the place to the next gateway, which is on its way. */
+static bool
 wait_for_end(const sigset_t *signals)
 {
     int signal_number;
     for (;;) {
         if (sigwait(signals, &signal_number) != 0)
-            return;
+            return false;
         if (signal_number != SIGHUP)
             break;
     }
-    log_info(gateway, "ending on signal %d", signal_number);
+    if (signal_number != SIGUSR2)
+        log_info(gateway, "ending on signal %d", signal_number);
+    return signal_number == SIGUSR2;
+}
+
+/* As after a death, but for the answers under way: what is not synced is journaled, what is mounted waits for the next one. */
+static _Noreturn void
+hand_over(const struct daemon *d)
+{
+    if (d->tcp)
+        gateway_server_quiesce(d->tcp);
+    gateway_server_quiesce(d->local);
+    clock_sleep_ns(LAST_ANSWERS_NS);
+    log_info(gateway, "handing over to the next gateway");
+    gateway_guard_hand_over(d->guard);
+    _exit(d->guard->control >= 0 ? 0 : EXIT_AGAIN);
 }
 
 static void
@@ -407,8 +479,13 @@ close_all(struct daemon *d, bool flush)
     if (d->launcher.control >= 0 && d->local)
         (void)unlink(d->launcher_path);
     gateway_launcher_stop(&d->launcher);
+    mount_carried_free(d->carried_mounts);
     if (d->mounter >= 0)
         (void)close(d->mounter);
+    if (flush && d->state[0] != '\0')
+        gateway_takeover_forget(d->state);
+    if (d->lock_fd >= 0)
+        (void)close(d->lock_fd);
 }
 
 static void
@@ -418,34 +495,73 @@ block_signals(sigset_t *signals)
     sigaddset(signals, SIGTERM);
     sigaddset(signals, SIGINT);
     sigaddset(signals, SIGHUP);
+    sigaddset(signals, SIGUSR2);
     (void)pthread_sigmask(SIG_BLOCK, signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
-int
-gateway_daemon_run(const struct config *config, const char *program, struct err *err)
+static int
+run(struct start *start, struct gateway_guard *guard, struct err *err)
 {
     sigset_t signals;
     struct daemon *d = calloc(1, sizeof(*d));
     bool was_root = geteuid() == 0;
     if (!d)
         return err_nomem(err);
-    d->config = config;
-    d->mounter = -1;
+    d->start = start;
+    d->guard = d->gateway.guard = guard;
+    d->gateway.takeover = start->takeover;
+    d->config = start->config;
+    d->mounter = d->lock_fd = -1;
     (void)umask(077);
-    int rc = log_configure(config_str(config, "log.levels"), err);
-    if (rc == 0)
-        rc = become_gateway(d, program, err);
+    int rc = become_gateway(d, start->program, err);
     block_signals(&signals);
     if (rc == 0)
         rc = open_product(d, was_root, err);
     if (rc == 0)
         rc = open_faces(d, err);
+    bool over = false;
     if (rc == 0) {
         say_ready(d);
-        wait_for_end(&signals);
+        gateway_guard_ready(guard);
+        gateway_guard_heir_serves(&start->heir);
+        over = wait_for_end(&signals);
     }
+    if (over)
+        hand_over(d);
     close_all(d, rc == 0);
     free(d);
+    return rc;
+}
+
+/* In a child of the guard. A start that fails is tried again: it may be the store that is away, or the disk that is full. */
+static int
+run_again(void *arg, struct gateway_guard *guard)
+{
+    struct err err = ERR_INIT;
+    struct start start = *(const struct start *)arg;
+    start.again = true;
+    if (run(&start, guard, &err) < 0) {
+        log_error(gateway, "the gateway cannot be started again: %s", err.msg);
+        return 1;
+    }
+    gateway_guard_end(guard);
+    return 0;
+}
+
+int
+gateway_daemon_run(const struct config *config, const char *program, struct err *err)
+{
+    struct gateway_guard guard = { .control = -1 };
+    struct start start = { .config = config, .program = program };
+    start.heir = gateway_guard_heir();
+    if (log_configure(config_str(config, "log.levels"), err) < 0 ||
+        gateway_takeover_mode(config, &start.takeover, err) < 0)
+        return -1;
+    if (start.takeover == GATEWAY_TAKEOVER_RESPAWN &&
+        gateway_guard_start(run_again, &start, &guard, err) < 0)
+        return -1;
+    int rc = run(&start, &guard, err);
+    gateway_guard_end(&guard);
     return rc;
 }

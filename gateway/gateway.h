@@ -5,6 +5,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "gateway/guard.h"
+#include "gateway/takeover.h"
 #include "mount/mount.h"
 #include "volume/volume.h"
 
@@ -22,7 +24,9 @@ struct gateway {
     char token[GATEWAY_TOKEN_SIZE]; /* of STATE/token: asked for on TCP */
     char hardening[256];            /* which protections are on, for status and doctor */
     int64_t started_ns;             /* wall */
-    uint32_t uid, gid;              /* owner of what HTTP and CLI create */
+    enum gateway_takeover takeover;
+    struct gateway_guard *guard; /* who starts the next gateway; never NULL */
+    uint32_t uid, gid;           /* owner of what HTTP and CLI create */
 };
 
 #endif

@@ -1,5 +1,6 @@
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/parse.h"
@@ -173,6 +174,8 @@ add_places(const struct exchange *x, int64_t oldest, const uint64_t counts[2], j
            set(out, "state_dir", json_string(x->gateway->state_dir)) ||
            set(out, "hardening", json_string(x->gateway->hardening)) ||
            set(out, "started", json_string(started)) ||
+           set(out, "pid", json_integer((json_int_t)getpid())) ||
+           set(out, "takeover", gateway_takeover_json(x->gateway)) ||
            set(out, "version", json_string(HOLDFAST_VERSION));
 }
 

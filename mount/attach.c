@@ -76,11 +76,12 @@ set_path(struct entry *entry, const char *path)
 /* ---- with the mounter ---- */
 
 void
-attach_clear(struct mount_service *service, const char *path)
+attach_clear(struct mount_service *service, const char *path, bool keep_guard)
 {
     struct err err = ERR_INIT;
     if (service->mounter) {
-        if (mounter_clear(service->mounter, path, &err) < 0 && err.code != ERR_NOT_FOUND)
+        if (mounter_clear(service->mounter, path, keep_guard, &err) < 0 &&
+            err.code != ERR_NOT_FOUND)
             log_debug(mount, "nothing cleared path=%s error=\"%s\"", path, err.msg);
     } else if (umount2(path, UMOUNT_NOFOLLOW | MNT_DETACH) < 0 && errno == EPERM &&
                session_fusermount(path, true, &err) < 0) {
@@ -97,7 +98,7 @@ clear_if_dead(struct entry *entry, const char *path)
     if (probe_stat(path, PROBE_NS, &st, &err) == 0 || err.sys != ENOTCONN)
         return false;
     log_info(mount, "clearing a dead mount path=%s", path);
-    attach_clear(entry->service, path);
+    attach_clear(entry->service, path, true);
     if (entry->own_path && !entry->service->mounter)
         (void)chmod(path, 0700); /* what lay beneath it was closed */
     return true;
@@ -237,8 +238,9 @@ find_root(struct entry *entry, const struct volume_info *volume, int64_t *root, 
     return 0;
 }
 
-static struct session *
-make_session(struct entry *entry, const struct volume_info *volume, struct err *err)
+struct session *
+attach_session(struct entry *entry, const struct volume_info *volume, int64_t root,
+               struct carry *carry, struct err *err)
 {
     struct mount_service *service = entry->service;
     struct session_args args = {
@@ -247,6 +249,7 @@ make_session(struct entry *entry, const struct volume_info *volume, struct err *
         .lender = service->lender,
         .id = entry->info.id,
         .volume = volume->id,
+        .root = root,
         .volume_root = volume->root,
         .volume_name = volume->name,
         .prefix = volume->prefix,
@@ -256,10 +259,26 @@ make_session(struct entry *entry, const struct volume_info *volume, struct err *
         .deadline_ns = service->args.request_deadline_ns,
         .ended = on_session_end,
         .ended_arg = entry,
+        .carry = carry,
     };
-    if (find_root(entry, volume, &args.root, err) < 0)
-        return NULL;
     return session_new(&args, err);
+}
+
+/* `*kept` is the descriptor of the memory that the mounter is to keep, -1: none. */
+static struct session *
+make_session(struct entry *entry, const struct volume_info *volume, int *kept, struct err *err)
+{
+    int64_t root;
+    struct carry *carry = NULL;
+    *kept = -1;
+    if (find_root(entry, volume, &root, err) < 0)
+        return NULL;
+    if (entry->service->mounter) {
+        carry = carry_new(kept, err);
+        if (!carry)
+            return NULL;
+    }
+    return attach_session(entry, volume, root, carry, err);
 }
 
 static int
@@ -312,14 +331,17 @@ check_live(struct entry *entry, struct err *err)
     return 0;
 }
 
+/* From here on another gateway could go on. */
 static void
-record_init(struct entry *entry)
+record_init(struct entry *entry, int kept)
 {
     struct err err = ERR_INIT;
-    uint8_t init[512];
-    size_t len = session_init_record(entry->session, init, sizeof(init));
-    if (len > 0 && entry->service->mounter &&
-        mounter_record_init(entry->service->mounter, entry->info.id, init, len, &err) < 0)
+    struct session_record record;
+    struct mounter *mounter = entry->service->mounter;
+    if (!mounter || !session_record(entry->session, &record))
+        return;
+    if (adopt_index_uuid(entry->service, record.index_uuid, &err) < 0 ||
+        mounter_record(mounter, entry->info.id, &record, sizeof(record), kept, &err) < 0)
         log_warn(mount, "INIT is not kept mount=%lld error=\"%s\"", (long long)entry->info.id,
                  err.msg);
 }
@@ -333,7 +355,8 @@ attach_mount(struct entry *entry, const struct volume_info *volume, enum attach_
         where = ATTACH_IN_STATE;
     if (where == ATTACH_IN_STATE && make_own_path(entry, err) < 0)
         return -1;
-    struct session *session = make_session(entry, volume, err);
+    scope_fd int kept = -1;
+    struct session *session = make_session(entry, volume, &kept, err);
     if (!session)
         return -1;
     int done = service->mounter ? start_with_mounter(entry, session, where, err)
@@ -349,7 +372,7 @@ attach_mount(struct entry *entry, const struct volume_info *volume, enum attach_
     pthread_mutex_unlock(&service->mutex);
     volume_kernels(service->args.volumes, 1);
     if (done == 0 && check_live(entry, err) == 0) {
-        record_init(entry);
+        record_init(entry, kept);
         return 0;
     }
     struct err ignored = ERR_INIT;

@@ -5,8 +5,18 @@
 #include "base/log.h"
 #include "mount/session_impl.h"
 
+/* Where its answer is recorded: nobody else uses the slot until the reply was written (INV-13). */
+static uint32_t
+answer_slot(const struct call *call)
+{
+    uint32_t own = LIMIT_PARKED;
+    if (session_thread)
+        own += 1 + (uint32_t)(session_thread - call->session->threads);
+    return session_first_slot(call->session) + (call->parked ? call->park.slot : own);
+}
+
 static struct volume_ctx
-make_ctx(const struct call *call)
+make_ctx(struct call *call)
 {
     return (struct volume_ctx){
         .actor = "mount",
@@ -15,8 +25,9 @@ make_ctx(const struct call *call)
         .gid = call->gid,
         .connection = call->session->args.id,
         .unique = call->id.unique,
-        .slot = call->parked ? call->park.slot : 0,
+        .slot = answer_slot(call),
         .resent = call->id.resent,
+        .replayed = &call->replayed,
         .read_only = call->session->args.read_only,
         .deadline_ns = call->deadline_ns,
     };
@@ -52,7 +63,13 @@ call_claim(struct call *call)
 {
     if (call->parked && !park_claim(&call->park))
         return false;
-    atomic_fetch_add_explicit(&call->session->requests, 1, memory_order_relaxed);
+    struct session *session = call->session;
+    atomic_fetch_add_explicit(&session->requests, 1, memory_order_relaxed);
+    if (call->id.resent) {
+        carry_count(session->args.carry, call->id.opcode, false);
+        if (call->replayed)
+            carry_count(session->args.carry, call->id.opcode, true);
+    }
     return true;
 }
 

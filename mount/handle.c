@@ -7,12 +7,13 @@
 #include "base/scope.h"
 
 #define FIRST_SIZE 64u
-#define MAX_HANDLES (1u << 24)
+#define MAX_HANDLES CARRY_OPENS
 
 void
-handle_table_init(struct handle_table *table)
+handle_table_init(struct handle_table *table, struct carry *carry)
 {
     memset(table, 0, sizeof(*table));
+    table->carry = carry;
     pthread_mutex_init(&table->mutex, NULL);
 }
 
@@ -21,7 +22,8 @@ number_at(struct handle_table *table, uint32_t at)
 {
     scope_unlock pthread_mutex_t *held = scope_lock(&table->mutex);
     (void)held;
-    return at < table->size && table->slots[at] ? table->slots[at]->fh : 0;
+    const struct handle *handle = at < table->size ? table->slots[at] : NULL;
+    return handle && !handle->removed ? handle->fh : 0;
 }
 
 void
@@ -59,11 +61,31 @@ grow_locked(struct handle_table *table, struct err *err)
     table->generations = generations;
     for (uint32_t i = table->size; i < size; i++) {
         slots[i] = NULL;
-        generations[i] = 0;
+        generations[i] = table->carry ? table->carry->opens[i].generation : 0;
     }
     table->next = table->size;
     table->size = size;
     return 0;
+}
+
+/* The number last: a gateway that takes over must never see half an entry. */
+static void
+carry_locked(struct handle_table *table, const struct handle *handle, const struct handle_new *how,
+             uint64_t unique)
+{
+    uint32_t at = (uint32_t)handle->fh;
+    if (!table->carry)
+        return;
+    struct carry_open *entry = &table->carry->opens[at];
+    entry->node = volume_file_node(handle->file);
+    entry->unique = unique;
+    entry->flags = how->flags;
+    entry->backing = how->backing;
+    entry->answer = how->answer;
+    entry->generation = table->generations[at];
+    if (table->carry->opens_used <= at)
+        table->carry->opens_used = at + 1;
+    atomic_store_explicit(&entry->fh, handle->fh, memory_order_release);
 }
 
 static int
@@ -81,7 +103,7 @@ place_locked(struct handle_table *table, struct handle *handle, struct err *err)
 }
 
 int
-handle_add(struct handle_table *table, struct volume_file *file, unsigned flags,
+handle_add(struct handle_table *table, struct volume_file *file, const struct handle_new *how,
            const struct volume_ctx *ctx, uint64_t *fh, struct err *err)
 {
     int placed = -1;
@@ -89,9 +111,11 @@ handle_add(struct handle_table *table, struct volume_file *file, unsigned flags,
     if (!handle) {
         err_nomem(err);
     } else {
-        *handle = (struct handle){ .file = file, .flags = flags, .refs = 1 };
+        *handle = (struct handle){ .file = file, .flags = how->flags, .refs = 1 };
         pthread_mutex_lock(&table->mutex);
         placed = place_locked(table, handle, err);
+        if (placed == 0)
+            carry_locked(table, handle, how, ctx->unique);
         pthread_mutex_unlock(&table->mutex);
     }
     if (placed < 0) {
@@ -103,12 +127,49 @@ handle_add(struct handle_table *table, struct volume_file *file, unsigned flags,
     return 0;
 }
 
+int
+handle_restore(struct handle_table *table, uint32_t at, struct volume_file *file,
+               const struct volume_ctx *ctx, struct err *err)
+{
+    const struct carry_open *entry = &table->carry->opens[at];
+    struct handle *handle = calloc(1, sizeof(*handle));
+    int grown = handle ? 0 : err_nomem(err);
+    pthread_mutex_lock(&table->mutex);
+    while (grown == 0 && at >= table->size)
+        grown = grow_locked(table, err);
+    if (grown == 0) {
+        *handle = (struct handle){ .file = file, .flags = entry->flags, .refs = 1 };
+        handle->fh = entry->fh;
+        table->slots[at] = handle;
+        table->used++;
+    }
+    pthread_mutex_unlock(&table->mutex);
+    if (grown == 0)
+        return 0;
+    volume_file_close(file, ctx);
+    free(handle);
+    return -1;
+}
+
+const struct carry_open *
+handle_of_request(struct handle_table *table, uint64_t unique)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&table->mutex);
+    (void)held;
+    for (uint32_t i = 0; unique != 0 && table->carry && i < table->size; i++) {
+        const struct handle *handle = table->slots[i];
+        if (handle && !handle->removed && table->carry->opens[i].unique == unique)
+            return &table->carry->opens[i];
+    }
+    return NULL;
+}
+
 static struct handle *
 find_locked(struct handle_table *table, uint64_t fh)
 {
     uint32_t at = (uint32_t)fh;
     struct handle *handle = at < table->size ? table->slots[at] : NULL;
-    return handle && handle->fh == fh ? handle : NULL;
+    return handle && handle->fh == fh && !handle->removed ? handle : NULL;
 }
 
 void
@@ -154,6 +215,13 @@ handle_put(struct handle_table *table, struct handle *handle, const struct volum
     if (!last)
         return;
     volume_file_close(handle->file, ctx);
+    uint32_t at = (uint32_t)handle->fh;
+    pthread_mutex_lock(&table->mutex);
+    table->slots[at] = NULL;
+    table->used--;
+    if (table->carry)
+        atomic_store_explicit(&table->carry->opens[at].fh, 0, memory_order_release);
+    pthread_mutex_unlock(&table->mutex);
     free(handle);
 }
 
@@ -162,10 +230,8 @@ handle_remove(struct handle_table *table, uint64_t fh, const struct volume_ctx *
 {
     pthread_mutex_lock(&table->mutex);
     struct handle *handle = find_locked(table, fh);
-    if (handle) {
-        table->slots[(uint32_t)fh] = NULL;
-        table->used--;
-    }
+    if (handle)
+        handle->removed = true;
     pthread_mutex_unlock(&table->mutex);
     if (handle && handle->node != 0 && table->released)
         table->released(table->arg, handle->node, handle->stamp);

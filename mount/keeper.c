@@ -20,6 +20,32 @@ next_due_locked(struct mount_service *service, int64_t now, int64_t *wake_ns)
     return NULL;
 }
 
+/* An adopted connection whose old answers nobody can ask for any more. */
+static struct entry *
+next_settled_locked(struct mount_service *service, int64_t now)
+{
+    for (struct entry *at = service->entries; at; at = at->next) {
+        if (!at->busy && at->session && at->settled_ns != 0 && at->settled_ns <= now)
+            return at;
+    }
+    return NULL;
+}
+
+/* Runs without the mutex: only `busy` ones are ever changed by others. */
+static void
+settle(struct mount_service *service)
+{
+    pthread_mutex_lock(&service->mutex);
+    struct entry *entry = next_settled_locked(service, clock_mono_ns());
+    uint32_t first = entry ? session_first_slot(entry->session) : 0;
+    int64_t id = entry ? entry->info.id : 0;
+    if (entry)
+        entry->settled_ns = 0;
+    pthread_mutex_unlock(&service->mutex);
+    if (entry)
+        volume_connection_settled(service->args.volumes, id, first, first + (1u << 16));
+}
+
 static void
 end_lease(struct mount_service *service, int64_t id)
 {
@@ -79,6 +105,9 @@ keeper_main(void *arg)
         struct entry *due = next_due_locked(service, clock_boot_ns(), &span);
         if (!due) {
             sleep_locked(service, span);
+            pthread_mutex_unlock(&service->mutex);
+            settle(service);
+            pthread_mutex_lock(&service->mutex);
             continue;
         }
         int64_t id = due->info.id;

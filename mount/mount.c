@@ -44,6 +44,14 @@ find_locked(struct mount_service *service, int64_t id)
     return NULL;
 }
 
+struct entry *
+mount_find_entry(struct mount_service *service, int64_t id)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&service->mutex);
+    (void)held;
+    return find_locked(service, id);
+}
+
 void
 mount_drop(struct entry *entry)
 {
@@ -297,7 +305,7 @@ mount_remove(struct mount_service *service, int64_t id, const struct mount_remov
     }
     mount_set_state(entry, MOUNT_ENDING, true);
     if (before == MOUNT_FAILED)
-        attach_clear(service, entry->info.path);
+        attach_clear(service, entry->info.path, false);
     mount_take_down(entry, forced);
     return 0;
 }

@@ -1,6 +1,7 @@
 #ifndef MOUNT_MOUNTER_H
 #define MOUNT_MOUNTER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -9,13 +10,13 @@
 
 /*
  * The gateway's end of the talk with holdfast-mounter. Thread safe: one request at a time. A helper that died or does not answer
- * within 30 s is given up: every further call is ERR_INTERNAL. mounter_spawn() is in mount.h.
+ * within 30 s is given up: every further call is ERR_INTERNAL. mounter_spawn() and mounter_connect() are in mount.h.
  */
 struct mounter;
 
 /* Takes `socket`, also on failure. `pid` (0: none) is reaped by mounter_free(). */
 struct mounter *mounter_new(int socket, pid_t pid, struct err *err) MUST_CHECK;
-/* Ends the talk: the helper unmounts what is left and ends. NULL is fine. */
+/* Ends the talk. NULL is fine. */
 void mounter_free(struct mounter *mounter);
 
 struct mounter_mount {
@@ -32,9 +33,28 @@ int mounter_mount(struct mounter *mounter, const struct mounter_mount *args, int
 int mounter_umount(struct mounter *mounter, int64_t id, uint32_t flags, struct err *err) MUST_CHECK;
 int mounter_abort(struct mounter *mounter, int64_t id, struct err *err) MUST_CHECK;
 int mounter_forget(struct mounter *mounter, int64_t id, struct err *err) MUST_CHECK;
-int mounter_clear(struct mounter *mounter, const char *path, struct err *err) MUST_CHECK;
-int mounter_record_init(struct mounter *mounter, int64_t id, const void *record, size_t len,
-                        struct err *err) MUST_CHECK;
+/* Takes a dead mount of ours away from `path`; `keep_guard`: it is mounted on again, and nobody writes in between (INV-11). */
+int mounter_clear(struct mounter *mounter, const char *path, bool keep_guard,
+                  struct err *err) MUST_CHECK;
+
+/* What a takeover needs of a connection is kept with it: up to HELPER_RECORD bytes, and a descriptor (stays the caller's; -1: the
+ * one kept before). */
+int mounter_record(struct mounter *mounter, int64_t id, const void *record, size_t len, int kept,
+                   struct err *err) MUST_CHECK;
+/* The smallest known connection above `*id`; `*gone`: the kernel ended it. ERR_NOT_FOUND at the end. */
+int mounter_next(struct mounter *mounter, int64_t *id, bool *gone, struct err *err) MUST_CHECK;
+struct mounter_adopted {
+    int fuse, kept; /* the caller's */
+    uint32_t dev_minor;
+    size_t record_len;
+    uint8_t record[HELPER_RECORD];
+};
+int mounter_adopt(struct mounter *mounter, int64_t id, struct mounter_adopted *out,
+                  struct err *err) MUST_CHECK;
+/* An orderly end: the helper unmounts what is left and ends. Without it, it waits for the next gateway. */
+void mounter_end(struct mounter *mounter);
+/* Whether it still answers. */
+bool mounter_lives(struct mounter *mounter);
 /* Lends the kernel the file of `fd` (stays the caller's) for `node`; `*id` is what opens are answered with. */
 struct mounter_backing {
     int64_t node, content;

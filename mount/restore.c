@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/scope.h"
 #include "mount/service_impl.h"
@@ -12,7 +13,7 @@ static void
 forget_row(struct mount_service *service, const struct index_mount *row)
 {
     struct err err = ERR_INIT;
-    attach_clear(service, row->path);
+    attach_clear(service, row->path, false);
     if (attach_is_own_path(service, row->path))
         (void)rmdir(row->path);
     volume_connection_gone(service->args.volumes, row->id);
@@ -21,8 +22,20 @@ forget_row(struct mount_service *service, const struct index_mount *row)
                  err.msg);
 }
 
-static struct entry *
-entry_of_row(struct mount_service *service, const struct index_mount *row)
+static void
+restore_lease(struct entry *entry, const struct index_mount *row)
+{
+    entry->transient = row->expires_ns == 1; /* record.c */
+    entry->info.lease_ns = row->lease_ns;
+    entry->info.expires_ns = entry->transient ? 0 : row->expires_ns;
+    if (entry->info.expires_ns != 0)
+        entry->expires_boot_ns = clock_boot_ns() + row->expires_ns - clock_wall_ns();
+    if (entry->expires_boot_ns < 0)
+        entry->expires_boot_ns = 1;
+}
+
+struct entry *
+restore_entry(struct mount_service *service, const struct index_mount *row)
 {
     struct entry *entry = calloc(1, sizeof(*entry));
     if (!entry)
@@ -32,6 +45,7 @@ entry_of_row(struct mount_service *service, const struct index_mount *row)
     entry->info.id = row->id;
     entry->info.volume = row->volume;
     entry->info.read_only = row->read_only;
+    restore_lease(entry, row);
     (void)snprintf(entry->info.folder, sizeof(entry->info.folder), "%s", row->folder);
     (void)snprintf(entry->info.path, sizeof(entry->info.path), "%s", row->path);
     (void)snprintf(entry->info.run, sizeof(entry->info.run), "%s", row->run);
@@ -43,7 +57,7 @@ restore_row(struct mount_service *service, const struct index_mount *row)
 {
     struct err err = ERR_INIT;
     struct volume_info volume;
-    struct entry *entry = entry_of_row(service, row);
+    struct entry *entry = restore_entry(service, row);
     if (!entry)
         return;
     volume_connection_gone(service->args.volumes, row->id);
@@ -76,13 +90,14 @@ int
 mount_service_restore(struct mount_service *service, struct err *err)
 {
     struct record_list list;
+    adopt_serve_all(service);
     int done = record_load(service, &list, err);
     for (size_t i = 0; done == 0 && i < list.count; i++) {
-        if (list.rows[i].expires_ns != 0)
+        if (list.rows[i].expires_ns != 0 && !mount_find_entry(service, list.rows[i].id))
             forget_row(service, &list.rows[i]);
     }
     for (size_t i = 0; done == 0 && i < list.count; i++) {
-        if (list.rows[i].expires_ns == 0)
+        if (list.rows[i].expires_ns == 0 && !mount_find_entry(service, list.rows[i].id))
             restore_row(service, &list.rows[i]);
     }
     free(list.rows);

@@ -153,9 +153,11 @@ mount_service_open(const struct mount_service_args *args, struct err *err)
     if (!service) {
         if (args->mounter >= 0)
             (void)close(args->mounter);
+        mount_carried_free(args->carried);
         err_nomem(err);
         return NULL;
     }
+    service->args.carried = args->carried;
     pthread_condattr_t attr;
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -216,11 +218,19 @@ mount_service_close(struct mount_service *service, int64_t deadline_ns)
     stop_keeper(service);
     stop_watching(service);
     notifier_free(service->notifier);
-    unmount_all(service, deadline_ns);
+    /* A start that failed has served nobody: the next one may have more luck with what lives. */
+    bool unserved = service->args.carried != NULL;
+    if (!unserved)
+        unmount_all(service, deadline_ns);
+    while (service->entries)
+        mount_drop(service->entries);
+    mount_carried_free(service->args.carried);
     if (service->lender)
         volume_on_content_gone(service->args.volumes, NULL, NULL);
     lender_free(service->lender);
     park_free(service->park);
+    if (!unserved)
+        mounter_end(service->mounter);
     mounter_free(service->mounter);
     pthread_cond_destroy(&service->changed);
     pthread_mutex_destroy(&service->mutex);

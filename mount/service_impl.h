@@ -16,6 +16,7 @@ struct entry {
     struct mount_service *service;
     struct mount_info info;
     int64_t expires_boot_ns; /* CLOCK_BOOTTIME, 0: never */
+    int64_t settled_ns;      /* mono: what was sent again has been answered by then; 0: done */
     struct session *session; /* NULL: starting or failed */
     bool busy;
     bool transient;
@@ -50,13 +51,24 @@ enum attach_where {
 /* attach.c: the steps between "wanted" and "mounted", and back. They need `busy`. */
 int attach_mount(struct entry *entry, const struct volume_info *volume, enum attach_where where,
                  struct err *err) MUST_CHECK;
+/* A session that is not started yet; `carry` as in session_args. */
+struct session *attach_session(struct entry *entry, const struct volume_info *volume, int64_t root,
+                               struct carry *carry, struct err *err) MUST_CHECK;
 /* ERR_BUSY names the users. `keep_guard`: the mountpoint stays guarded for the next start. */
 int attach_unmount(struct entry *entry, bool detach, bool keep_guard, struct err *err) MUST_CHECK;
 /* After the unmount: waits for the end until `deadline_ns`, aborts, closes the files, forgets. */
 void attach_finish(struct entry *entry, int64_t deadline_ns);
-/* Takes a dead mount or a guard of an earlier life away from `path`. */
-void attach_clear(struct mount_service *service, const char *path);
+/* Takes a dead mount, and unless `keep_guard` a guard, of an earlier life away from `path`. */
+void attach_clear(struct mount_service *service, const char *path, bool keep_guard);
 bool attach_is_own_path(const struct mount_service *service, const char *path);
+
+/* restore.c: a table entry from a row, not in the table yet; NULL without memory. */
+struct entry *restore_entry(struct mount_service *service, const struct index_mount *row);
+
+/* adopt.c: the first part of mount_service_restore(). Connections that nobody can take over are ended. */
+void adopt_serve_all(struct mount_service *service);
+int adopt_index_uuid(struct mount_service *service, char out[SESSION_UUID_SIZE],
+                     struct err *err) MUST_CHECK;
 
 /* record.c: rows in the index. */
 int record_put(struct entry *entry, struct err *err) MUST_CHECK; /* sets info.id when it is 0 */
@@ -75,6 +87,8 @@ void mount_insert_locked(struct mount_service *service, struct entry *entry);
 /* Takes the entry out and frees it. */
 void mount_drop(struct entry *entry);
 void mount_set_state(struct entry *entry, enum mount_state state, bool busy);
+/* The entry that only the caller works on, or NULL. */
+struct entry *mount_find_entry(struct mount_service *service, int64_t id);
 /* The right to change a mount, or NULL: ERR_NOT_FOUND, ERR_BUSY. Given back by mount_set_state() or mount_drop(). */
 struct entry *mount_take(struct mount_service *service, int64_t id, struct err *err);
 /* From a row and a table entry to an active mount. */

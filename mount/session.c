@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,47 +17,8 @@
 
 _Thread_local struct request_id session_request;
 _Thread_local struct loop_thread *session_thread;
-static _Thread_local const void *touched;
 
 /* ---- what libfuse asks of us ---- */
-
-static void
-keep_init(struct session *session, const void *data, size_t len)
-{
-    scope_unlock pthread_mutex_t *held = scope_lock(&session->mutex);
-    (void)held;
-    if (len > sizeof(session->init))
-        return;
-    memcpy(session->init, data, len);
-    session->init_len = len;
-}
-
-static ssize_t
-read_request(int fd, void *buf, size_t size, void *userdata)
-{
-    struct wire_header header;
-    /* A request that is copied into a page which is not there yet fails when we are killed meanwhile, and the
-     * client sees EIO (docs/platform.md section 1, rule 3). */
-    if (touched != buf) {
-        memset(buf, 0, size);
-        touched = buf;
-    }
-    ssize_t got = read(fd, buf, size);
-    session_request = (struct request_id){ 0 };
-    if (got <= 0 || !wire_header(buf, (size_t)got, &header))
-        return got;
-    session_request = (struct request_id){ .unique = header.unique, .resent = header.resent };
-    if (wire_is_init(&header))
-        keep_init(userdata, buf, (size_t)got);
-    return got;
-}
-
-static ssize_t
-write_reply(int fd, struct iovec *parts, int count, void *userdata)
-{
-    (void)userdata;
-    return writev(fd, parts, count);
-}
 
 static ssize_t /* NOLINTNEXTLINE(readability-function-size): libfuse's parameters */
 splice_reply(int from, off_t *from_off, int to, off_t *to_off, size_t len, unsigned flags,
@@ -86,11 +46,9 @@ want(struct fuse_conn_info *conn, unsigned capability)
     conn->want |= conn->capable & capability;
 }
 
-/* A takeover needs the same answers from every later build for the same connection: change with care. */
 static void
-on_init(void *userdata, struct fuse_conn_info *conn)
+decide(struct fuse_conn_info *conn)
 {
-    struct session *session = userdata;
     want(conn, FUSE_CAP_READDIRPLUS);
     want(conn, FUSE_CAP_READDIRPLUS_AUTO);
     want(conn, FUSE_CAP_PARALLEL_DIROPS);
@@ -110,7 +68,15 @@ on_init(void *userdata, struct fuse_conn_info *conn)
     conn->max_background = 64;
     conn->congestion_threshold = 48;
     conn->time_gran = 1;
+}
+
+static void
+on_init(void *userdata, struct fuse_conn_info *conn)
+{
+    struct session *session = userdata;
+    decide(conn);
     session_backing_init(session, conn);
+    session_keep_wishes(session, conn);
     scope_unlock pthread_mutex_t *held = scope_lock(&session->mutex);
     (void)held;
     session->ready = true;
@@ -144,6 +110,18 @@ thread_gone(struct session *session)
     pthread_cond_broadcast(&session->changed);
 }
 
+/* Without it the callers of what was under way would wait for ever: better an error for all (the keeper clears up). */
+static int
+ask_again(struct session *session)
+{
+    struct err err = ERR_INIT;
+    if (session_ask_again(session, &err) == 0)
+        return 0;
+    log_error(mount, "cannot take a mount over mount=%lld error=\"%s\"",
+              (long long)session->args.id, err.msg);
+    return -1;
+}
+
 /* Ours instead of libfuse's loop: threads stay, each with its buffers, and ENODEV is the only end. */
 static void *
 loop_main(void *arg)
@@ -164,6 +142,8 @@ loop_main(void *arg)
         fuse_session_process_buf(session->fuse, &buf);
         /* INIT sizes the buffers: nobody else may read before it. */
         if (first && is_ready(session)) {
+            if (session->adopted && ask_again(session) < 0)
+                break;
             start_threads(session);
             first = false;
         }
@@ -216,8 +196,8 @@ start_threads(struct session *session)
 
 /* ---- life ---- */
 
-static const struct fuse_custom_io custom_io = { .read = read_request,
-                                                 .writev = write_reply,
+static const struct fuse_custom_io custom_io = { .read = session_read,
+                                                 .writev = session_write,
                                                  .splice_send = splice_reply };
 
 static void
@@ -257,6 +237,7 @@ session_new(const struct session_args *args, struct err *err)
 {
     struct session *session = calloc(1, sizeof(*session));
     if (!session) {
+        carry_unmap(args->carry);
         err_nomem(err);
         return NULL;
     }
@@ -272,7 +253,7 @@ session_new(const struct session_args *args, struct err *err)
     pthread_mutex_init(&session->mutex, NULL);
     pthread_cond_init(&session->changed, &attr);
     (void)pthread_condattr_destroy(&attr);
-    handle_table_init(&session->handles);
+    handle_table_init(&session->handles, session->args.carry);
     session->handles.released = session_backing_release;
     session->handles.arg = session;
     session->refs = 1;
@@ -302,6 +283,15 @@ session_start(struct session *session, int fuse, struct err *err)
         return err_sys(err, -error, "libfuse refuses the descriptor");
     }
     return begin(session, err);
+}
+
+int
+session_adopt(struct session *session, int fuse, const struct session_record *record,
+              struct err *err)
+{
+    session->record = *record;
+    session->adopted = session->replay = true;
+    return session_start(session, fuse, err);
 }
 
 int
@@ -404,6 +394,7 @@ destroy(struct session *session)
         fuse_session_unmount(session->fuse);
     if (session->fuse)
         fuse_session_destroy(session->fuse);
+    carry_unmap(session->args.carry);
     free(session->path);
     pthread_cond_destroy(&session->changed);
     pthread_mutex_destroy(&session->mutex);
@@ -444,17 +435,6 @@ uint64_t
 session_parked(struct session *session)
 {
     return atomic_load_explicit(&session->parked, memory_order_relaxed);
-}
-
-size_t
-session_init_record(struct session *session, void *out, size_t size)
-{
-    scope_unlock pthread_mutex_t *held = scope_lock(&session->mutex);
-    (void)held;
-    if (session->init_len == 0 || session->init_len > size)
-        return 0;
-    memcpy(out, session->init, session->init_len);
-    return session->init_len;
 }
 
 bool

@@ -4,7 +4,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "mount/carry.h"
+#include "mount/mount.h"
+#include "mount/mounter.h"
 #include "mount/park.h"
+#include "mount/session_record.h"
 #include "volume/volume.h"
 
 /*
@@ -31,11 +35,21 @@ struct session_args {
     /* The kernel ended the connection (unmounted or aborted); called once by a loop thread without locks. */
     void (*ended)(void *arg);
     void *ended_arg;
+    struct carry *carry; /* taken by session_new(), also on failure; NULL: nobody will take over */
 };
 
 struct session *session_new(const struct session_args *args, struct err *err) MUST_CHECK;
 /* Serves a descriptor that the mounter made (taken, also on failure). */
 int session_start(struct session *session, int fuse, struct err *err) MUST_CHECK;
+/* Serves a connection that an earlier gateway negotiated, as it has (`fuse` is taken, also on failure): its INIT is replayed, and
+ * the kernel sends again what was not answered. That gateway must be dead. */
+int session_adopt(struct session *session, int fuse, const struct session_record *record,
+                  struct err *err) MUST_CHECK;
+/* Whether this build's libfuse can. */
+bool session_can_adopt(void);
+/* Before session_adopt(): opens again what programs have open. `lent`: the ids that the kernel has. */
+void session_reopen_files(struct session *session, const struct mounter_backing *lent,
+                          size_t count);
 /* Mounts at `path` through libfuse itself (fusermount3 when not root) and serves it. */
 int session_start_user(struct session *session, const char *path, struct err *err) MUST_CHECK;
 /* The counterpart of session_start_user(). ERR_BUSY unless `detach`. */
@@ -55,8 +69,12 @@ int64_t session_id(const struct session *session);
 int64_t session_volume(const struct session *session);
 uint64_t session_requests(struct session *session);
 uint64_t session_parked(struct session *session);
-/* The raw INIT request, once it came; length or 0. */
-size_t session_init_record(struct session *session, void *out, size_t size);
+/* What a takeover needs, once INIT came; false before. The index's uuid is the caller's to add. */
+bool session_record(struct session *session, struct session_record *out);
+/* Answers are recorded in slots from here on; those of earlier gateways lie below or above (docs/adr/0006). */
+uint32_t session_first_slot(const struct session *session);
+/* Adds to what is there. */
+void session_count_takeovers(struct session *session, struct mount_takeovers *sum);
 
 /* Whether files can be opened in passthrough; else why not. */
 bool session_passthrough(struct session *session, char *why, size_t size);

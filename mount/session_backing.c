@@ -166,8 +166,8 @@ decide(struct opening *opening)
     return io_decide(&view);
 }
 
-static void
-fill(struct fuse_file_info *fi, enum io_answer answer, int32_t id)
+void
+session_backing_answer(struct fuse_file_info *fi, uint32_t answer, int32_t id)
 {
     bool pass = answer == IO_ANSWER_PASS || answer == IO_ANSWER_DIRECT_PASS;
     fi->direct_io = answer == IO_ANSWER_DIRECT || answer == IO_ANSWER_DIRECT_PASS;
@@ -189,7 +189,7 @@ may_keep(struct session *session, int64_t node, uint64_t stamp)
 
 int
 session_backing_open(struct call *call, const struct volume_ctx *ctx, struct volume_file *file,
-                     struct fuse_file_info *fi, struct err *err)
+                     struct handle_new *how, struct fuse_file_info *fi, struct err *err)
 {
     struct session *session = call->session;
     struct opening opening = { .session = session, .ctx = ctx, .file = file };
@@ -200,11 +200,47 @@ session_backing_open(struct call *call, const struct volume_ctx *ctx, struct vol
         if (!opening.backing)
             return -1;
         answer = decide(&opening);
-        fill(fi, answer, opening.backing->id);
+        how->backing = opening.backing->id;
+        session_backing_answer(fi, answer, how->backing);
         backing_put_open(&session->backings, opening.backing, answer);
     }
+    how->answer = answer;
     if (!opening.writer && answer == IO_ANSWER_CACHED)
         fi->keep_cache = may_keep(session, volume_file_node(file), volume_file_stamp(file));
+    return 0;
+}
+
+/* What the id stands for, as the mounter knows it; 0: it does not. */
+static int64_t
+content_of(const struct session *session, int32_t id)
+{
+    for (size_t i = 0; i < session->lent_count; i++) {
+        if (session->lent[i].id == id)
+            return session->lent[i].content;
+    }
+    return 0;
+}
+
+int
+session_backing_restore(struct session *session, struct volume_file *file,
+                        const struct carry_open *open, struct err *err)
+{
+    enum io_answer answer = (enum io_answer)open->answer;
+    bool pass = answer == IO_ANSWER_PASS || answer == IO_ANSWER_DIRECT_PASS;
+    if (!session->args.lender)
+        return 0;
+    struct backing *backing = backing_take(&session->backings, open->node, err);
+    if (!backing)
+        return -1;
+    int64_t content = pass ? content_of(session, open->backing) : 0;
+    if (pass && backing->id == 0)
+        backing_set_id(&session->backings, backing, content, open->backing);
+    if (pass && !volume_file_back_again(file, content))
+        log_debug(mount, "an old backing goes on mount=%lld node=%lld", (long long)session->args.id,
+                  (long long)open->node);
+    if (answer == IO_ANSWER_CACHED)
+        (void)volume_file_paged(file);
+    backing_put_open(&session->backings, backing, answer);
     return 0;
 }
 

@@ -32,13 +32,14 @@ add_handle(struct call *call, const struct volume_ctx *ctx, struct volume_file *
            unsigned flags, struct fuse_file_info *fi, struct err *err)
 {
     struct handle_table *handles = &call->session->handles;
+    struct handle_new how = { .flags = flags };
     int64_t node = volume_file_node(file);
     uint64_t stamp = is_writer(call->flags) ? 0 : volume_file_stamp(file);
-    if (session_backing_open(call, ctx, file, fi, err) < 0) {
+    if (session_backing_open(call, ctx, file, &how, fi, err) < 0) {
         volume_file_close(file, ctx);
         return -1;
     }
-    if (handle_add(handles, file, flags, ctx, &fi->fh, err) < 0) {
+    if (handle_add(handles, file, &how, ctx, &fi->fh, err) < 0) {
         session_backing_release(call->session, node, 0);
         return -1;
     }
@@ -59,6 +60,21 @@ find_flags(struct call *call, const struct volume_ctx *ctx, unsigned *out, struc
     return 0;
 }
 
+/* The file that an earlier gateway opened for this very request, and could not tell. */
+static bool
+opened_before(struct call *call, struct fuse_file_info *fi)
+{
+    const struct carry_open *open = NULL;
+    if (call->id.resent)
+        open = handle_of_request(&call->session->handles, call->id.unique);
+    call->replayed = open != NULL;
+    if (!open)
+        return false;
+    fi->fh = open->fh;
+    session_backing_answer(fi, open->answer, open->backing);
+    return true;
+}
+
 static void
 finish_open(struct call *call)
 {
@@ -75,12 +91,16 @@ run_open(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     struct volume_file *file;
     unsigned flags;
+    call->fi = make_info(call);
+    if (opened_before(call, &call->fi)) {
+        finish_open(call);
+        return 0;
+    }
     if (ctx->read_only && is_writer(call->flags))
         return err_set(err, ERR_READ_ONLY, "the mount is read-only"); /* INV-14 */
     if (find_flags(call, ctx, &flags, err) < 0 ||
         volume_file_open(call->session->args.volumes, ctx, call->node, call->flags, &file, err) < 0)
         return -1;
-    call->fi = make_info(call);
     if (add_handle(call, ctx, file, flags, &call->fi, err) < 0)
         return -1;
     /* Other kernels may not believe their sizes and pages any more before the first write. A truncating open comes with the
@@ -103,12 +123,38 @@ on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     call_start(&call);
 }
 
+/* 1: not there, it has to be made. */
+static int
+run_create_again(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_attr attr;
+    struct fuse_entry_param entry;
+    struct handle_table *handles = &call->session->handles;
+    struct fuse_file_info fi = make_info(call);
+    if (!opened_before(call, &fi))
+        return 1;
+    struct handle *handle = handle_get(handles, fi.fh);
+    if (!handle)
+        return 1;
+    int64_t node = volume_file_node(handle->file);
+    handle_put(handles, handle, ctx);
+    if (volume_getattr(call->session->args.volumes, ctx, node, &attr, err) < 0)
+        return -1;
+    call_fill_entry(call->session, &attr, &entry);
+    if (!call_claim(call) || fuse_reply_create(call->req, &entry, &fi) < 0)
+        handle_remove(handles, fi.fh, ctx);
+    return 0;
+}
+
 static int
 run_create(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     struct volume_attr attr;
     struct volume_file *file;
     struct fuse_entry_param entry;
+    int again = run_create_again(call, ctx, err);
+    if (again <= 0)
+        return again;
     struct volume_name at = { call->node, call->name, strlen(call->name) };
     if (call->node == call->session->args.volume_root && strncmp(call->name, ".holdfast", 9) == 0)
         return err_set(err, ERR_PERM, "names that begin with '.holdfast' are reserved");
@@ -118,7 +164,7 @@ run_create(struct call *call, const struct volume_ctx *ctx, struct err *err)
             &attr, &file, err) < 0)
         return -1;
     struct handle_table *handles = &call->session->handles;
-    unsigned flags = is_writer(call->flags) ? HANDLE_WRITER : 0u;
+    unsigned flags = HANDLE_MAKER | (is_writer(call->flags) ? HANDLE_WRITER : 0u);
     flags |= attr.mode & (S_ISUID | S_ISGID) ? HANDLE_PRIVILEGED : 0u;
     struct fuse_file_info fi = make_info(call);
     fi.flags |= O_CREAT;

@@ -5,6 +5,7 @@
 #include <fuse_lowlevel.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/uio.h>
 
 #include "mount/backing.h"
 #include "mount/handle.h"
@@ -35,17 +36,24 @@ struct session {
     char *path; /* mounted by libfuse itself, else NULL */
     struct handle_table handles;
     struct backing_table backings;
+    const struct mounter_backing
+        *lent; /* while an adopted one's files are opened again: by the mounter's table */
+    size_t lent_count;
     atomic_bool passthrough;
     char plain_why[LIMIT_ERR_MSG];      /* why it is off */
     _Atomic uint64_t kept[KEPT_STAMPS]; /* of what the kernel's pages hold, by node */
-    pthread_mutex_t mutex;              /* running, ended, refs, init */
+    pthread_mutex_t mutex;              /* running, ended, refs, record */
     pthread_cond_t changed;
     unsigned refs;
     unsigned running; /* loop threads */
     bool ended;
-    bool ready; /* INIT was answered */
-    size_t init_len;
-    uint8_t init[512];
+    bool ready;                   /* INIT was answered */
+    struct session_record record; /* init_len 0: INIT has not come yet */
+    bool adopted;
+    bool replay; /* the record's INIT is still to be read: by the first loop thread */
+    uint64_t
+        swallow; /* the reply with this number is not for the kernel, 0: none; the same thread's */
+    atomic_bool met_resent; /* since it was adopted */
     _Atomic uint64_t requests;
     _Atomic uint64_t parked;
     atomic_uint reading; /* loop threads that wait for a request */
@@ -65,6 +73,7 @@ session_has_reader(struct session *session)
 /* The raw header of the request that this loop thread is working on. */
 struct request_id {
     uint64_t unique;
+    uint32_t opcode;
     bool resent;
 };
 extern _Thread_local struct request_id session_request;
@@ -96,6 +105,7 @@ struct call {
     const struct op *op;
     fuse_req_t req;
     struct request_id id;
+    bool replayed; /* done by an earlier gateway already */
     int64_t deadline_ns;
     uint32_t uid, gid;
     /* arguments */
@@ -153,9 +163,22 @@ session_of(fuse_req_t req)
 void session_backing_init(struct session *session, struct fuse_conn_info *conn);
 /* Decides how the open is answered, and counts it. The file is open; fi->flags are the program's. */
 int session_backing_open(struct call *call, const struct volume_ctx *ctx, struct volume_file *file,
-                         struct fuse_file_info *fi, struct err *err) MUST_CHECK;
+                         struct handle_new *how, struct fuse_file_info *fi,
+                         struct err *err) MUST_CHECK;
+/* The same answer to the same request, sent again to another gateway. */
+void session_backing_answer(struct fuse_file_info *fi, uint32_t answer, int32_t id);
+/* An open of an earlier gateway goes on counting. */
+int session_backing_restore(struct session *session, struct volume_file *file,
+                            const struct carry_open *open, struct err *err) MUST_CHECK;
 /* A handle_released_fn; `arg` is the session. */
 void session_backing_release(void *arg, int64_t node, uint64_t stamp);
+/* session_takeover.c: the raw read and write of libfuse's custom I/O, and what a takeover adds to them. */
+ssize_t session_read(int fd, void *buf, size_t size, void *userdata);
+ssize_t session_write(int fd, struct iovec *parts, int count, void *userdata);
+/* What on_init() decided is kept, or an adopted connection's decision taken. */
+void session_keep_wishes(struct session *session, struct fuse_conn_info *conn);
+/* INIT was replayed: asks the kernel for what nobody has answered. */
+int session_ask_again(struct session *session, struct err *err) MUST_CHECK;
 
 /* The handlers: each file fills in its part. */
 void session_names_ops(struct fuse_lowlevel_ops *ops);

@@ -332,6 +332,11 @@ int index_open_each(struct index_tx *tx, int64_t connection, index_open_fn *fn, 
                     struct err *err) MUST_CHECK; /* 0: all */
 int index_open_drop_connection(struct index_tx *tx, int64_t connection,
                                struct err *err) MUST_CHECK; /* 0: all; answers too */
+/* Answers of a connection in slots other than `first` to `end` - 1. */
+int index_answer_drop_others(struct index_tx *tx, int64_t connection, uint32_t first, uint32_t end,
+                             struct err *err) MUST_CHECK;
+int index_answer_forget(struct index_tx *tx, int64_t connection, uint64_t unique,
+                        struct err *err) MUST_CHECK;
 int index_answer_put(struct index_tx *tx, int64_t connection, uint32_t slot, uint64_t unique,
                      const void *reply, size_t len, struct err *err) MUST_CHECK;
 /* `out` is filled with the stored reply of that unique, *len its length; ERR_NOT_FOUND when there is none. */

@@ -171,6 +171,9 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(OPEN_DROP, DELETE, &index_table_opens, "WHERE connection = ?1")                              \
     X(ANSWER_DROP_ALL, DELETE, &index_table_answers, "")                                           \
     X(ANSWER_DROP, DELETE, &index_table_answers, "WHERE connection = ?1")                          \
+    X(ANSWER_DROP_OTHERS, DELETE, &index_table_answers,                                            \
+      "WHERE connection = ?1 AND NOT (slot >= ?2 AND slot < ?3)")                                  \
+    X(ANSWER_FORGET, DELETE, &index_table_answers, "WHERE connection = ?1 AND uniq = ?2")          \
     X(ANSWER_PUT, RAW, NULL,                                                                       \
       "INSERT OR REPLACE INTO answers(connection, slot, uniq, reply, crc) "                        \
       "VALUES (?1, ?2, ?3, ?4, ?5)")                                                               \

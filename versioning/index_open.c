@@ -72,6 +72,30 @@ index_open_drop_connection(struct index_tx *tx, int64_t connection, struct err *
     return index_run_int(tx, STATEMENT_ANSWER_DROP, connection, NULL, err);
 }
 
+int
+index_answer_drop_others(struct index_tx *tx, int64_t connection, uint32_t first, uint32_t end,
+                         struct err *err)
+{
+    scope_query query;
+    if (index_change_start(tx, STATEMENT_ANSWER_DROP_OTHERS, &query, err) != 0)
+        return -1;
+    index_bind_int(&query, 1, connection);
+    index_bind_int(&query, 2, first);
+    index_bind_int(&query, 3, end);
+    return index_query_step(&query, err);
+}
+
+int
+index_answer_forget(struct index_tx *tx, int64_t connection, uint64_t unique, struct err *err)
+{
+    scope_query query;
+    if (index_change_start(tx, STATEMENT_ANSWER_FORGET, &query, err) != 0)
+        return -1;
+    index_bind_int(&query, 1, connection);
+    index_bind_int(&query, 2, (int64_t)unique);
+    return index_query_step(&query, err);
+}
+
 static uint32_t
 answer_crc(int64_t connection, int64_t slot, uint64_t unique, const void *reply, size_t len)
 {

@@ -126,6 +126,25 @@ volume_file_back(struct volume_file *file, const struct volume_ctx *ctx, struct 
     return 0;
 }
 
+bool
+volume_file_back_again(struct volume_file *file, int64_t content)
+{
+    struct inode *inode = file->inode;
+    struct err ignored = ERR_INIT;
+    scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
+    (void)held;
+    if (file->lent || content_open_locked(file->service, inode, &ignored) != 0 ||
+        inode->content != content)
+        return false;
+    file->lent = true;
+    inode->lent++;
+    if (file->writable) {
+        begin_writing_locked(file);
+        inode->dirty_size = inode->loose = true;
+    }
+    return true;
+}
+
 int
 volume_file_backing_fd(struct volume_file *file, int *out, struct err *err)
 {

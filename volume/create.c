@@ -55,6 +55,25 @@ make_handle(struct index_tx *tx, struct create_call *call, struct err *err)
     return index_open_put(tx, &open, err);
 }
 
+/* Done by an earlier gateway, which could not tell. Without a content file its recovery took the name back: nobody had been
+ * told of it, so it is made once more. */
+static int
+create_replay(struct index_tx *tx, struct create_call *call, struct err *err)
+{
+    struct index_node node;
+    struct err missing = ERR_INIT;
+    struct volume_ctx quiet = *call->ctx;
+    quiet.replayed = NULL;
+    if (!answer_replay(tx, &quiet, call->attr))
+        return 0;
+    call->replayed = index_node_get(tx, call->attr->node, &node, &missing) == 0;
+    if (call->replayed && call->ctx->replayed != NULL)
+        *call->ctx->replayed = true;
+    if (call->replayed)
+        return 0;
+    return index_answer_forget(tx, call->ctx->connection, call->ctx->unique, err);
+}
+
 static int
 create_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -62,13 +81,13 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_node dir;
     struct index_volume volume;
     struct node_kind kind = { .kind = INDEX_FILE, .mode = call->mode };
-    call->replayed = answer_replay(tx, call->ctx, call->attr);
+    if (create_replay(tx, call, err) != 0)
+        return -1;
     if (call->replayed)
         return 0;
     if (index_node_get(tx, call->at->parent, &dir, err) != 0)
         return -1;
-    call->unsure =
-        !call->looked && !call->ctx->resent && !service_listed_lately(call->service, &dir);
+    call->unsure = !call->looked && !service_listed_lately(call->service, &dir);
     if (call->unsure)
         return err_set(err, ERR_AGAIN, "the folder has to be listed first");
     if (index_volume_get(tx, dir.volume, &volume, err) != 0 ||

@@ -38,7 +38,33 @@ answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_a
         *attr = stored;
         attr->fresh_ns = 0;
     }
+    if (ctx->replayed != NULL)
+        *ctx->replayed = true;
     return true;
+}
+
+struct waits_call {
+    const struct volume_ctx *ctx;
+    bool found;
+};
+
+static int
+waits_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct waits_call *call = arg;
+    struct volume_ctx quiet = *call->ctx;
+    (void)err;
+    quiet.replayed = NULL;
+    call->found = answer_replay(tx, &quiet, NULL);
+    return 0;
+}
+
+bool
+answer_waits(struct volume_service *service, const struct volume_ctx *ctx)
+{
+    struct waits_call call = { .ctx = ctx };
+    struct err ignored = ERR_INIT;
+    return ctx->resent && index_read(service->index, waits_tx, &call, &ignored) == 0 && call.found;
 }
 
 int
@@ -228,7 +254,7 @@ static int
 must_look(struct index_tx *tx, struct make_call *call, struct err *err)
 {
     struct index_node dir;
-    if (call->looked || call->ctx->resent)
+    if (call->looked)
         return 0;
     if (index_node_get(tx, call->at->parent, &dir, err) != 0)
         return -1;
@@ -537,7 +563,7 @@ find_removed(struct index_tx *tx, struct remove_call *call, struct err *err)
         *err = missing;
         return -1;
     }
-    if (!call->looked && !call->ctx->resent) {
+    if (!call->looked) {
         if (!found && index_node_get(tx, at->parent, &dir, err) != 0)
             return -1;
         call->unsure = !found ? !service_listed_lately(call->service, &dir)

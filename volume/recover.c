@@ -26,7 +26,7 @@ struct recovery {
     struct stat st;
     bool has_file;
     struct drop_list drop;
-    int64_t orphan[64];
+    int64_t orphan[64]; /* that nobody has open any more */
     size_t orphan_count;
 };
 
@@ -284,6 +284,11 @@ judge_row(struct recovery *call, struct err *err)
         call->what = CONTENT_UPLOAD;
         return index_write(service->index, INDEX_NORMAL, judge_tx, call, err);
     }
+    /* Its writer has only waited for us. */
+    if (row->state == CONTENT_LIVE && carried_is_open(service, row->node, true)) {
+        cache_pin(service->cache, row->id);
+        return 0;
+    }
     struct cache_file *file = cache_get(service->cache, row->id, &local);
     bool same_boot = service->same_boot || strcmp(row->boot_id, service->boot_id) == 0;
     struct content_view view = {
@@ -329,7 +334,7 @@ collect_orphan(void *arg, const struct index_node *row, struct err *err)
 {
     struct recovery *call = arg;
     (void)err;
-    if (call->orphan_count < 64)
+    if (call->orphan_count < 64 && !carried_is_open(call->service, row->id, false))
         call->orphan[call->orphan_count++] = row->id;
     return 0;
 }
@@ -365,7 +370,8 @@ static int
 orphans_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct recovery *call = arg;
-    if (index_open_drop_connection(tx, 0, err) != 0)
+    /* Those of connections that live are needed; mount/ drops the others'. */
+    if (call->service->carried == NULL && index_open_drop_connection(tx, 0, err) != 0)
         return -1;
     do {
         call->orphan_count = 0;

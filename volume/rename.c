@@ -388,7 +388,7 @@ prepare(const struct rename_call *call, struct err *err)
     struct index *index = call->service->index;
     if (index_read(index, survey_tx, &survey, err) != 0)
         return -1;
-    if (survey.unsure && !call->ctx->resent &&
+    if (survey.unsure &&
         (know_both(call, err) != 0 || index_read(index, survey_tx, &survey, err) != 0))
         return -1;
     if (survey.folder && know_below(call, err) != 0)
@@ -417,7 +417,8 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
     if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0 ||
         (flags & (RENAME_NOREPLACE | RENAME_EXCHANGE)) == (RENAME_NOREPLACE | RENAME_EXCHANGE))
         return err_set(err, ERR_INVAL, "unknown rename flags %#x", flags);
-    if (path_check_name(to->name, to->len, err) != 0 || prepare(&call, err) != 0)
+    if (path_check_name(to->name, to->len, err) != 0 ||
+        (!answer_waits(service, ctx) && prepare(&call, err) != 0))
         return -1;
     int rc = index_write(service->index, INDEX_NORMAL, rename_tx, &call, err);
     if (rc == 0)

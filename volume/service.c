@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -94,14 +93,7 @@ open_state(struct volume_service *service, const char *dir, struct err *err)
     service->state_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (service->state_fd < 0)
         return err_sys(err, errno, "cannot open the state directory '%s'", dir);
-    service->lock_fd = openat(service->state_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (service->lock_fd < 0)
-        return err_sys(err, errno, "the state directory '%s' cannot be written", dir);
-    if (flock(service->lock_fd, LOCK_EX | LOCK_NB) != 0)
-        return err_set(err, ERR_BUSY,
-                       "another gateway uses the state directory '%s': stop it, or give --state",
-                       dir);
-    return 0;
+    return service->lock_fd >= 0 ? 0 : volume_state_lock(dir, 0, &service->lock_fd, err);
 }
 
 struct meta_call {
@@ -472,10 +464,14 @@ volume_service_open(const struct volume_service_args *args, struct err *err)
     struct volume_service *service = calloc(1, sizeof(*service));
     if (service == NULL) {
         store_free(args->store);
+        if (args->lock_fd > 0)
+            (void)close(args->lock_fd);
         err_nomem(err);
         return NULL;
     }
-    service->state_fd = service->lock_fd = -1;
+    service->state_fd = -1;
+    service->lock_fd = args->lock_fd > 0 ? args->lock_fd : -1;
+    service->carried = args->carried;
     service->store = args->store;
     service->list_ttl_ns = args->list_ttl_ns > 0 ? args->list_ttl_ns : 30 * NS_PER_S;
     service->sync_delay_ns = args->sync_delay_ns;
@@ -486,7 +482,9 @@ volume_service_open(const struct volume_service_args *args, struct err *err)
     pthread_mutex_init(&service->drop_lock, NULL);
     gone_keys_init(&service->gone);
     told_init(&service->told);
-    if (open_parts(service, args, err) == 0)
+    int rc = open_parts(service, args, err);
+    service->carried = NULL;
+    if (rc == 0)
         return service;
     volume_service_close(service, 0);
     return NULL;

@@ -167,7 +167,8 @@ struct volume_service {
     bool same_boot;
     struct gone_keys gone;
     struct told told;
-    int64_t listed_since_ns; /* older listings of folders count as none */
+    int64_t listed_since_ns;              /* older listings of folders count as none */
+    const struct volume_carried *carried; /* until recovery is through; NULL: nothing */
     bool started;
     atomic_bool stopping;
     atomic_bool read_only; /* our own journal failed */
@@ -295,6 +296,12 @@ int answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struc
                   struct err *err) MUST_CHECK;
 /* True when a resent request was answered before: fills attr (may be NULL). */
 bool answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_attr *attr);
+
+/* Whether it was answered by an earlier gateway: then nothing is looked up before. */
+bool answer_waits(struct volume_service *service, const struct volume_ctx *ctx);
+
+/* carried.c: whether a program has it open in a connection that outlived the last gateway (`writer`: to write). */
+bool carried_is_open(const struct volume_service *service, int64_t node, bool writer);
 
 /* close.c: the staged bytes of a node are durable, and its row says so, before this answers. */
 int close_keep(struct volume_service *service, int64_t node, struct err *err) MUST_CHECK;

@@ -22,8 +22,21 @@
  */
 struct volume_service;
 
+/* What programs have open in connections that outlived the last gateway: orphans among it stay, and what is being written goes on
+ * being written. */
+struct volume_carried {
+    const struct volume_carried_open {
+        int64_t node;
+        bool writer;
+    } * opens;
+    size_t count;
+};
+
 struct volume_service_args {
     const char *state_dir;
+    int lock_fd; /* the lock of the state directory (volume_state_lock()), taken, also on failure; <= 0: take it here */
+    const struct volume_carried
+        *carried;        /* NULL: no connection outlived; read by volume_service_open() only */
     struct store *store; /* taken */
     struct cache_limits cache;
     unsigned upload_threads; /* 0: 8 */
@@ -43,6 +56,9 @@ struct volume_service *volume_service_open(const struct volume_service_args *arg
 int volume_service_start(struct volume_service *service, struct err *err) MUST_CHECK;
 /* Stops workers, waits for running requests at most until `deadline_ns` (mono), closes everything. NULL is fine. */
 void volume_service_close(struct volume_service *service, int64_t deadline_ns);
+/* Takes the lock of a state directory; while another gateway holds it, waits until `until_ns` (mono), then ERR_BUSY. */
+int volume_state_lock(const char *state_dir, int64_t until_ns, int *fd_out,
+                      struct err *err) MUST_CHECK;
 struct store *volume_service_store(struct volume_service *service);
 struct cache *volume_service_cache(struct volume_service *service);
 struct index *volume_service_index(struct volume_service *service);
@@ -56,6 +72,7 @@ struct volume_ctx {
     uint64_t unique;    /* mounts: number of the request (bit 63 cleared); 0: none */
     uint32_t slot;      /* mounts: the answer slot */
     bool resent; /* mounts: the kernel sent this request again: look for its recorded answer first (INV-13) */
+    bool *replayed;      /* mounts: set when the recorded answer was used; may be NULL */
     bool nowait;         /* do not wait for the store: ERR_AGAIN instead */
     bool read_only;      /* INV-14: refuse every change with ERR_READ_ONLY */
     int64_t deadline_ns; /* clock_mono_ns(); 0: 30 s for store work */
@@ -249,6 +266,9 @@ struct volume_new {
 int volume_file_create(struct volume_service *service, const struct volume_ctx *ctx,
                        const struct volume_new *new_file, struct volume_attr *attr,
                        struct volume_file **out, struct err *err) MUST_CHECK;
+/* An open file of an earlier gateway. Nothing is recorded or changed. ERR_NOT_FOUND: the node is gone. */
+int volume_file_reopen(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                       bool writer, struct volume_file **out, struct err *err) MUST_CHECK;
 int64_t volume_file_node(const struct volume_file *file);
 /* Fetches what is missing (unless ctx->nowait: ERR_AGAIN). Answers bytes read, short only at end of file. */
 ssize_t volume_file_read(struct volume_file *file, const struct volume_ctx *ctx, void *out,
@@ -281,6 +301,8 @@ struct volume_backing {
 };
 int volume_file_back(struct volume_file *file, const struct volume_ctx *ctx,
                      struct volume_backing *backing, struct err *err) MUST_CHECK;
+/* The same for a file that an earlier gateway has lent (volume_file_reopen()); false: it has other bytes now. */
+bool volume_file_back_again(struct volume_file *file, int64_t content);
 /* A descriptor (the caller's) of what is lent, for writing only when the handle is. ERR_NOT_FOUND: it has no name any more. */
 int volume_file_backing_fd(struct volume_file *file, int *fd, struct err *err) MUST_CHECK;
 /* Changes whenever the bytes do, 0: may change at any time. Of the moment of the open. */
@@ -308,6 +330,9 @@ void volume_kernels(struct volume_service *service, int change);
 unsigned volume_kernel_count(struct volume_service *service);
 /* All handles of a mount that is gone. */
 void volume_connection_gone(struct volume_service *service, int64_t connection);
+/* Everything that the kernel sent again to this mount was answered: answers in slots below `first` or from `end` on are dropped. */
+void volume_connection_settled(struct volume_service *service, int64_t connection, uint32_t first,
+                               uint32_t end);
 
 /* ---- whole files (HTTP, CLI, restore) ---- */
 struct volume_upload;

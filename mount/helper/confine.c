@@ -79,6 +79,10 @@ static struct sock_filter filter[] = {
     ALLOW(SYS_write),
     ALLOW(SYS_close),
     ALLOW(SYS_ppoll),
+    ALLOW(SYS_accept4),
+    ALLOW(SYS_getsockopt),
+    ALLOW(SYS_pidfd_open),
+    ALLOW(SYS_clock_gettime),
 #ifdef SYS_poll
     ALLOW(SYS_poll),
     ALLOW(SYS_readlink),

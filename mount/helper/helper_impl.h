@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "mount/helper_proto.h"
 
@@ -34,12 +35,21 @@ struct connection {
     struct target target;
     bool mounted;
     bool read_only;
+    int kept; /* the descriptor kept beside the record, -1: none */
     uint32_t record_len;
     uint8_t record[HELPER_RECORD];
     struct backing *backings; /* by rising id */
     uint32_t backing_count, backing_room;
     struct connection *next; /* by rising id */
 };
+
+/* main.c: one request of the gateway whose turn it is. `*given` (-1: none) may be taken; what is put into `answer` stays ours. */
+int helper_dispatch(const struct helper_request *request, int *given, struct helper_reply *reply,
+                    int answer[2], const char **what);
+bool helper_has_connections(void);
+
+/* talk.c: serves gateways until one ends in order, or none comes within `wait_s` (0: the first one is the only one). */
+void helper_talk(uid_t owner, unsigned wait_s);
 
 /* confine.c: gives up every privilege but what mounting needs. After it only the listed system calls work. */
 int helper_confine(const char **what);
@@ -61,8 +71,8 @@ int helper_target_umount(const struct target *target, int flags);
 void helper_target_clear(struct target *target);
 /* The minor device number of what lies on top, without asking a FUSE server; 0 when nothing is there. */
 uint32_t helper_target_minor(const struct target *target);
-/* Detaches a mount of ours (type fuse, source "holdfast:...") from the top, then a guard, then removes a directory that
- * helper_target_create() has made. */
+/* Detaches a mount of ours (type fuse, source "holdfast:...") from the top; with `parent` then a guard, then removes a directory
+ * that helper_target_create() has made. */
 int helper_target_clear_dead(struct target *target, const char *path, const char *parent,
                              const char **what);
 

@@ -42,6 +42,8 @@ drop(struct connection *connection)
     }
     if (connection->fuse >= 0)
         (void)close(connection->fuse);
+    if (connection->kept >= 0)
+        (void)close(connection->kept);
     helper_target_release(&connection->target);
     free(connection->backings); /* the ids end with the connection */
     free(connection);
@@ -67,7 +69,7 @@ unmount(struct connection *connection, uint32_t flags)
 }
 
 static int
-do_mount(const struct helper_request *request, int given, struct helper_reply *reply, int *answer,
+do_mount(const struct helper_request *request, int given, struct helper_reply *reply, int answer[2],
          const char **what)
 {
     *what = "mount";
@@ -77,7 +79,7 @@ do_mount(const struct helper_request *request, int given, struct helper_reply *r
     if (!made)
         return ENOMEM;
     made->id = request->id;
-    made->fuse = -1;
+    made->fuse = made->kept = -1;
     made->read_only = (request->flags & HELPER_READ_ONLY) != 0;
     helper_target_init(&made->target);
     int error = request->flags & HELPER_CREATE
@@ -97,7 +99,7 @@ do_mount(const struct helper_request *request, int given, struct helper_reply *r
     (void)close(made->target.dir);
     made->target.dir = -1;
     reply->dev_minor = made->dev_minor;
-    *answer = made->fuse;
+    answer[0] = made->fuse;
     return 0;
 }
 
@@ -116,13 +118,33 @@ do_next(const struct helper_request *request, struct helper_reply *reply)
 }
 
 static int
-do_record(struct connection *connection, const struct helper_request *request)
+do_record(struct connection *connection, const struct helper_request *request, int *given)
 {
     if (request->record_len > HELPER_RECORD)
         return EINVAL;
     memcpy(connection->record, request->record, request->record_len);
     connection->record_len = request->record_len;
+    if (*given >= 0) {
+        if (connection->kept >= 0)
+            (void)close(connection->kept);
+        connection->kept = *given;
+        *given = -1;
+    }
     helper_connection_read_ahead(connection); /* INIT was answered: nothing lowers it any more */
+    return 0;
+}
+
+static int
+do_adopt(const struct connection *connection, struct helper_reply *reply, int answer[2])
+{
+    if (connection->record_len == 0 || connection->kept < 0 || connection->fuse < 0)
+        return ENODATA;
+    reply->dev_minor = connection->dev_minor;
+    reply->flags = helper_connection_gone(connection) ? HELPER_IS_GONE : 0;
+    reply->record_len = connection->record_len;
+    memcpy(reply->record, connection->record, connection->record_len);
+    answer[0] = connection->fuse;
+    answer[1] = connection->kept;
     return 0;
 }
 
@@ -133,13 +155,16 @@ do_clear(const struct helper_request *request, const char **what)
     helper_target_init(&target);
     int error = helper_target_open(&target, request->path, -1, what);
     if (error == 0)
-        error = helper_target_clear_dead(&target, request->path, permitted_parent, what);
+        error = helper_target_clear_dead(
+            &target, request->path, request->flags & HELPER_KEEP_GUARD ? NULL : permitted_parent,
+            what);
     helper_target_release(&target);
     return error;
 }
 
 static int
-for_connection(const struct helper_request *request, int given, struct helper_reply *reply)
+for_connection(const struct helper_request *request, int *given, struct helper_reply *reply,
+               int answer[2])
 {
     struct connection *connection = find(request->id);
     if (!connection)
@@ -153,12 +178,14 @@ for_connection(const struct helper_request *request, int given, struct helper_re
         drop(connection);
         return 0;
     case HELPER_RECORD_INIT:
-        return do_record(connection, request);
+        return do_record(connection, request, given);
+    case HELPER_ADOPT:
+        return do_adopt(connection, reply, answer);
     case HELPER_USERS:
         reply->pid_count = helper_users(connection->dev_minor, reply->pid);
         return 0;
     case HELPER_BACKING_OPEN:
-        return helper_backing_open(connection, request, given, reply);
+        return helper_backing_open(connection, request, *given, reply);
     case HELPER_BACKING_CLOSE:
         return helper_backing_close(connection, request);
     case HELPER_BACKING_NEXT:
@@ -168,9 +195,9 @@ for_connection(const struct helper_request *request, int given, struct helper_re
     }
 }
 
-static int
-dispatch(const struct helper_request *request, int given, struct helper_reply *reply, int *answer,
-         const char **what)
+int
+helper_dispatch(const struct helper_request *request, int *given, struct helper_reply *reply,
+                int answer[2], const char **what)
 {
     if (request->version != HELPER_VERSION ||
         memchr(request->path, '\0', sizeof(request->path)) == NULL ||
@@ -180,80 +207,24 @@ dispatch(const struct helper_request *request, int given, struct helper_reply *r
     case HELPER_HELLO:
         return 0;
     case HELPER_MOUNT:
-        return do_mount(request, given, reply, answer, what);
+        return do_mount(request, *given, reply, answer, what);
     case HELPER_NEXT:
         return do_next(request, reply);
     case HELPER_CLEAR:
         return do_clear(request, what);
     default:
-        return for_connection(request, given, reply);
+        return for_connection(request, given, reply, answer);
     }
 }
 
-union fd_space {
-    char bytes[CMSG_SPACE(sizeof(int))];
-    struct cmsghdr align;
-};
-
-static int
-given_fd(struct msghdr *message)
+bool
+helper_has_connections(void)
 {
-    int fd = -1;
-    const struct cmsghdr *part = CMSG_FIRSTHDR(message);
-    if (part && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
-        part->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(&fd, CMSG_DATA(part), sizeof(fd));
-    return fd;
+    return connections != NULL;
 }
 
-/* Answers 1 with a request, 0 at the end of the talk, -1 for a message to be passed over. */
-static int
-receive(struct helper_request *request, int *given)
-{
-    union fd_space space;
-    struct iovec part = { .iov_base = request, .iov_len = sizeof(*request) };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-    message.msg_control = space.bytes;
-    message.msg_controllen = sizeof(space.bytes);
-    ssize_t got = recvmsg(HELPER_FD, &message, MSG_CMSG_CLOEXEC);
-    if (got < 0 && errno == EINTR)
-        return -1;
-    if (got <= 0)
-        return 0;
-    *given = given_fd(&message);
-    if (got == (ssize_t)sizeof(*request) && !(message.msg_flags & MSG_TRUNC))
-        return 1;
-    if (*given >= 0)
-        (void)close(*given);
-    return 0; /* not our gateway's build: end */
-}
-
-static void
-answer_with(const struct helper_reply *reply, int fd)
-{
-    union fd_space space = { { 0 } };
-    struct iovec part = { .iov_len = sizeof(*reply) };
-    struct helper_reply copy = *reply;
-    part.iov_base = &copy;
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-    if (fd >= 0) {
-        message.msg_control = space.bytes;
-        message.msg_controllen = sizeof(space.bytes);
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-    }
-    /* A gateway that died meanwhile is seen by the next receive(). */
-    (void)!sendmsg(HELPER_FD, &message, MSG_NOSIGNAL);
-}
-
-/*
- * The gateway is gone. The seam of a takeover: instead of this, descriptors, INIT records and targets would be handed to the
- * next gateway. For now nobody will serve these mounts again: take the names away, so that the guard beneath is seen
- * (INV-11), then end the connections, so that nobody waits for ever.
- */
+/* Nobody serves these mounts any more: the names go, so that the guard beneath is seen (INV-11), then the connections end, so
+ * that nobody waits for ever. */
 static void
 release_all(void)
 {
@@ -263,29 +234,6 @@ release_all(void)
         (void)unmount(at, HELPER_DETACH | HELPER_KEEP_GUARD);
         (void)helper_connection_abort(at);
         drop(at);
-    }
-}
-
-static void
-serve(void)
-{
-    static struct helper_request request;
-    for (;;) {
-        int given = -1;
-        int answer = -1;
-        const char *what = "";
-        int got = receive(&request, &given);
-        if (got < 0)
-            continue;
-        if (got == 0)
-            return;
-        struct helper_reply reply = { .version = HELPER_VERSION, .op = request.op };
-        reply.id = request.id;
-        reply.error = dispatch(&request, given, &reply, &answer, &what);
-        (void)snprintf(reply.what, sizeof(reply.what), "%s", reply.error != 0 ? what : "");
-        answer_with(&reply, answer);
-        if (given >= 0)
-            (void)close(given);
     }
 }
 
@@ -313,11 +261,13 @@ main(int argc, char **argv)
 {
     struct stat st;
     const char *what = "";
-    if (argc != 2 || argv[1][0] != '/' || fstat(HELPER_FD, &st) < 0 || !S_ISSOCK(st.st_mode)) {
+    if (argc != 4 || argv[1][0] != '/' || fstat(HELPER_FD, &st) < 0 || !S_ISSOCK(st.st_mode)) {
         (void)fprintf(stderr, "holdfast-mounter is started by holdfast serve\n");
         return 2;
     }
     permitted_parent = argv[1];
+    unsigned long wait_s = strtoul(argv[2], NULL, 10);
+    unsigned long owner = strtoul(argv[3], NULL, 10);
     set_up();
     helper_connection_control();
     int error = helper_confine(&what);
@@ -325,7 +275,7 @@ main(int argc, char **argv)
         (void)fprintf(stderr, "holdfast-mounter: %s: %s\n", what, strerrordesc_np(error));
         return 1;
     }
-    serve();
+    helper_talk((uid_t)owner, wait_s > 3600 ? 3600 : (unsigned)wait_s);
     release_all();
     return 0;
 }

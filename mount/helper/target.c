@@ -336,6 +336,8 @@ helper_target_clear_dead(struct target *target, const char *path, const char *pa
         if (error != 0)
             return error;
     }
+    if (!parent) /* to be mounted on again: the guard stays in between (INV-11) */
+        return 0;
     clear_guard(target);
     if (is_number_below(target, path, parent) && look(target->parent, target->name, &here) == 0 &&
         is_made_by_us(&here))

@@ -25,7 +25,8 @@ add(struct handle_table *table)
 {
     struct err err = ERR_INIT;
     uint64_t fh;
-    assert_int_equal(handle_add(table, open_file(), 0, &ctx, &fh, &err), 0);
+    assert_int_equal(
+        handle_add(table, open_file(), &(struct handle_new){ .flags = 0 }, &ctx, &fh, &err), 0);
     return fh;
 }
 
@@ -52,7 +53,7 @@ test_numbers(void **state)
     (void)state;
     struct handle_table table;
     uint64_t fhs[200];
-    handle_table_init(&table);
+    handle_table_init(&table, NULL);
     for (int i = 0; i < 200; i++)
         fhs[i] = add(&table);
     for (int i = 0; i < 200; i++) {
@@ -82,7 +83,7 @@ test_release_while_in_use(void **state)
 {
     (void)state;
     struct handle_table table;
-    handle_table_init(&table);
+    handle_table_init(&table, NULL);
     uint64_t fh = add(&table);
     struct handle *handle = handle_get(&table, fh);
     handle_remove(&table, fh, &ctx);

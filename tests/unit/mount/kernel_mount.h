@@ -43,10 +43,11 @@ open_service(void)
     args.state_dir = work;
     args.default_parent = in_work("data");
     args.request_deadline_ns = request_deadline;
+    struct mounter_spawn spawn = { .exe_path = mounter_path,
+                                   .default_parent = args.default_parent,
+                                   .listen = -1 };
     if (with_mounter)
-        assert_int_equal(mounter_spawn(mounter_path, args.default_parent, &args.mounter,
-                                       &args.mounter_pid, &err),
-                         0);
+        assert_int_equal(mounter_spawn(&spawn, &args.mounter, &args.mounter_pid, &err), 0);
     struct mount_service *service = mount_service_open(&args, &err);
     if (!service)
         fail_msg("%s", err.msg);

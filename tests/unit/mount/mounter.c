@@ -64,7 +64,7 @@ test_requests(void **state)
     char users[64];
     struct mounter *mounter = start(&peer, &thread);
     assert_int_equal(mounter_umount(mounter, 42, HELPER_DETACH, &err), 0);
-    assert_int_equal(mounter_record_init(mounter, 42, "init", 4, &err), 0);
+    assert_int_equal(mounter_record(mounter, 42, "init", 4, -1, &err), 0);
     mounter_users(mounter, 42, users, sizeof(users));
     assert_string_equal(users, "12, 345");
     mounter_users(mounter, 42, users, 3);

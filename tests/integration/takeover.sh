@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# The gateway is killed again and again, and upgraded, while programs run in a mount: they wait, and none sees an error or a wrong
+# byte (docs/design.md section 2.7, INV-13). Prints the longest pause, and what the kernel sent again.
+# timeout: 180
+# long-timeout: 5400
+. "$(dirname "$0")/../support/lib.sh"
+lib_begin takeover
+need_fuse
+command -v python3 >/dev/null || skip 'no python3'
+command -v git >/dev/null || skip 'no git'
+export HOLDFAST_TAKEOVER=respawn
+
+if [ "${HOLDFAST_TEST_LONG:-}" = 1 ]; then KILLS=${KILLS:-300} UPGRADES=${UPGRADES:-20}; else KILLS=${KILLS:-10} UPGRADES=${UPGRADES:-0}; fi
+SEED=${HOLDFAST_SEED:-$(date +%s)}
+RANDOM=$((SEED % 32768))
+LOAD=$LIB_ROOT/tests/integration/takeover_load.py
+MOUNT=$WORK/m
+MOUNT2=$WORK/m2
+STOP=$WORK/stop
+echo "seed $SEED, $KILLS kills, $UPGRADES upgrades"
+mkdir "$MOUNT" "$MOUNT2"
+defer "while umount '$MOUNT' 2>/dev/null; do :; done"
+defer "while umount '$MOUNT2' 2>/dev/null; do :; done"
+
+status_field() { # EXPRESSION over the status document
+    "$HOLDFAST" status --json 2>/dev/null | python3 -c "import json, sys; s = json.load(sys.stdin); print($1)"
+}
+# It is another process after each death, and no child of ours.
+stop_successor() {
+    local pid
+    pid=$(status_field "s['pid']") && kill "$pid" && wait_until 30 test ! -d "/proc/$pid"
+}
+gateway_start "$WORK/state" "file://$WORK/bucket"
+defer stop_successor
+if [ "$(status_field "s['takeover']['possible']")" != True ]; then
+    skip "no takeover here: $(status_field "s['takeover']['why']")"
+fi
+check_status 0 "$HOLDFAST" volume create v
+check_status 0 "$HOLDFAST" volume create w
+check_status 0 "$HOLDFAST" mount v "$MOUNT"
+check_status 0 "$HOLDFAST" mount w "$MOUNT2"
+
+mkdir "$WORK/source"
+cp -r "$LIB_ROOT/mount" "$WORK/source/mount"
+cp -r "$LIB_ROOT/docs" "$WORK/source/docs"
+PIDS=()
+start_load() { # NAME DIR [SOURCE]
+    python3 "$LOAD" "$1" "$2/$1" "$STOP" ${3:+"$3"} >"$WORK/load.$1.out" 2>"$WORK/load.$1.err" &
+    PIDS+=("$!:$1")
+    defer "stop_pid $!"
+}
+start_load names "$MOUNT"
+start_load open "$MOUNT"
+start_load sqlite-wal "$MOUNT"
+start_load sqlite-delete "$MOUNT2"
+start_load tar "$MOUNT" "$WORK/source"
+start_load git "$MOUNT2" "$WORK/source"
+if [ "${HOLDFAST_TEST_LONG:-}" = 1 ] && command -v npm >/dev/null && [ -n "${TAKEOVER_NPM:-}" ]; then
+    start_load npm "$MOUNT2" "$TAKEOVER_NPM"
+fi
+
+alive() { # all programs still run
+    local one
+    for one in "${PIDS[@]}"; do
+        kill -0 "${one%%:*}" 2>/dev/null || fail "'${one#*:}' has ended: $(tail -n 3 "$WORK/load.${one#*:}.err")"
+    done
+    [ "$LIB_FAILED" = 0 ]
+}
+pause() { sleep "0.$((4 + RANDOM % 6))$((RANDOM % 10))"; }
+back() { [ "$(status_field "s['pid']")" != "$1" ]; }
+
+sleep 1
+for ((round = 1; round <= KILLS; round++)); do
+    pid=$(status_field "s['pid']") || fail_now "round $round: no gateway"
+    kill -KILL "$pid" || fail_now "round $round: no process $pid"
+    wait_until 30 back "$pid" || fail_now "round $round: no other gateway came"
+    alive || break
+    pause
+done
+for ((round = 1; round <= UPGRADES && LIB_FAILED == 0; round++)); do
+    pid=$(status_field "s['pid']")
+    check_status 0 "$HOLDFAST" upgrade
+    back "$pid" || fail "upgrade $round: still the same process"
+    alive || break
+    pause
+done
+touch "$STOP"
+longest=0
+for one in "${PIDS[@]}"; do
+    wait "${one%%:*}" || fail "'${one#*:}' saw an error: $(tail -n 3 "$WORK/load.${one#*:}.err")"
+    read -r what count waited <"$WORK/load.${one#*:}.out" || true
+    note "$what: $count operations${waited:+, the longest took $waited ms}"
+    [ "${waited:-0}" -le "$longest" ] || longest=$waited
+done
+note "longest pause $longest ms"
+status_field "'%d takeovers of a mount met a request under way in %d; sent again: %s; of these done before: %s' % (
+    s['takeover']['count'], s['takeover']['met'], s['takeover']['resent'], s['takeover']['replayed'])"
+[ "$(status_field "s['takeover']['met'] > 0")" = True ] || fail 'no kill met a request under way'
+check_status 0 "$HOLDFAST" flush --timeout 120
+check_status 0 "$HOLDFAST" umount "$MOUNT"
+check_status 0 "$HOLDFAST" umount "$MOUNT2"
