@@ -354,3 +354,20 @@ call_start(struct call *call)
         reply_failure(call, &full);
     release_handle(call);
 }
+
+/* ---- set-id bits ---- */
+bool
+call_takes_privileges(const struct call *call)
+{
+    return call->uid != 0;
+}
+
+/* The group's bit only goes where the group may execute, or for those to whom the group is foreign. */
+uint32_t
+call_mode_without_privileges(const struct call *call, const struct volume_attr *attr)
+{
+    uint32_t off = S_ISUID;
+    if (attr->mode & S_IXGRP || (call->uid != 0 && call->gid != attr->gid))
+        off |= S_ISGID;
+    return attr->mode & 07777 & ~off;
+}

@@ -29,23 +29,14 @@ on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     call_start(&call);
 }
 
-/* We told the kernel that set-id bits are our business: a new owner or size takes them off, as Linux does: of everything but
- * folders; the group's only where the group may execute, or to whom the group is foreign. */
-static uint32_t
-without_privileges(const struct call *call, const struct volume_attr *attr)
-{
-    uint32_t off = S_ISUID;
-    if (attr->mode & S_IXGRP || (call->uid != 0 && call->gid != attr->gid))
-        off |= S_ISGID;
-    return attr->mode & 07777 & ~off;
-}
-
 static int
 drop_privileges(struct call *call, const struct volume_ctx *ctx, struct volume_change *change,
                 struct err *err)
 {
     struct volume_attr attr;
-    unsigned cause = VOLUME_SET_UID | VOLUME_SET_GID | VOLUME_SET_SIZE;
+    unsigned cause = VOLUME_SET_UID | VOLUME_SET_GID;
+    if (call_takes_privileges(call))
+        cause |= VOLUME_SET_SIZE;
     if (!(change->bits & cause) || change->bits & VOLUME_SET_MODE)
         return 0;
     if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
@@ -53,7 +44,7 @@ drop_privileges(struct call *call, const struct volume_ctx *ctx, struct volume_c
     if (S_ISDIR(attr.mode) || !(attr.mode & (S_ISUID | S_ISGID)))
         return 0;
     change->bits |= VOLUME_SET_MODE;
-    change->mode = without_privileges(call, &attr);
+    change->mode = call_mode_without_privileges(call, &attr);
     return 0;
 }
 

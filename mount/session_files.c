@@ -250,7 +250,7 @@ take_privileges(struct call *call, const struct volume_ctx *ctx, struct err *err
     struct volume_service *volumes = call->session->args.volumes;
     if (volume_getattr(volumes, ctx, call->node, &attr, err) < 0)
         return -1;
-    change.mode = attr.mode & 01777;
+    change.mode = call_mode_without_privileges(call, &attr);
     if (volume_setattr(volumes, ctx, call->node, &change, &attr, err) < 0)
         return -1;
     call->handle->flags &= ~(unsigned)HANDLE_PRIVILEGED;
@@ -260,10 +260,11 @@ take_privileges(struct call *call, const struct volume_ctx *ctx, struct err *err
 static int
 run_write(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
+    bool clears = (call->handle->flags & HANDLE_PRIVILEGED) != 0 && call_takes_privileges(call);
     /* Clearing set-id bits is an index change: not for a loop thread. */
-    if (call->handle->flags & HANDLE_PRIVILEGED && !call->parked)
+    if (clears && !call->parked)
         return err_set(err, ERR_AGAIN, "set-id bits are to be cleared first");
-    if (call->handle->flags & HANDLE_PRIVILEGED && take_privileges(call, ctx, err) < 0)
+    if (clears && take_privileges(call, ctx, err) < 0)
         return -1;
     if (volume_file_write(call->handle->file, ctx, call->data, call->size, call->off, err) < 0)
         return -1;

@@ -148,6 +148,11 @@ void call_reply_errno(struct call *call, int error);
 
 /* Seconds of belief in a name or in attributes. */
 double call_timeout(int64_t fresh_ns);
+/* We told the kernel that set-id bits are our business (FUSE_HANDLE_KILLPRIV). A new owner always takes them off, a write and a
+ * new size unless root does it, as on Linux, where CAP_FSETID decides. */
+bool call_takes_privileges(const struct call *call);
+uint32_t call_mode_without_privileges(const struct call *call, const struct volume_attr *attr);
+
 void call_fill_stat(const struct session *session, const struct volume_attr *attr,
                     struct stat *out);
 void call_fill_entry(const struct session *session, const struct volume_attr *attr,

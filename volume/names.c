@@ -206,7 +206,11 @@ node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume
     out->kind = kind->kind;
     out->mode = kind->mode;
     out->uid = ctx->uid;
-    out->gid = (parent.mode & S_ISGID) != 0 ? parent.gid : ctx->gid;
+    /* What is made in a folder with the set-group-id bit belongs to its group, and folders hand the bit on. */
+    bool inherits = (parent.mode & S_ISGID) != 0;
+    out->gid = inherits ? parent.gid : ctx->gid;
+    if (inherits && out->kind == INDEX_DIR)
+        out->mode |= S_ISGID;
     out->mtime_ns = out->ctime_ns = out->atime_ns = clock_wall_ns();
     out->flags = kind->flags;
     out->content = kind->content;

@@ -324,7 +324,7 @@ class Group:
         return self.random.randrange(1 << 32)
 
     def mode(self):
-        return self.random.choice((0o600, 0o644, 0o755, 0o400, 0o000, 0o1777, 0o777))
+        return self.random.choice((0o600, 0o644, 0o755, 0o400, 0o000, 0o4755, 0o2755, 0o1777, 0o777))
 
     def flags(self):
         flags = self.random.choice((os.O_RDONLY, os.O_RDWR, os.O_RDWR, os.O_RDWR, os.O_WRONLY))
@@ -371,7 +371,7 @@ class Group:
             'lstat': lambda: (self.path(),),
             'truncate': lambda: (self.path(), self.off()),
             'chmod': lambda: (self.path(), self.mode()),
-            'chown': lambda: (self.path(), pick.choice((-1, 0, 1000)), pick.choice((-1, 0, 1000))),
+            'chown': lambda: (self.path(), pick.choice((-1, 0, 1000)), pick.choice((0, 1000))),
             'utime': lambda: (self.path(), pick.randrange(10 ** 9, 2 * 10 ** 18)),
             'save': lambda: (self.path(), self.seed(), self.size()),
             'xattr_set': lambda: (self.path(), self.xattr(), pick.randbytes(pick.randrange(100)), pick.choice((0, 0, 1, 2))),
