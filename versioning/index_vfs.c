@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -11,13 +12,20 @@
  *    (SQLite has no page checksums; its WAL has some, so WAL frames are left alone);
  *  - when a write finds the disk full: the reserve is freed and the write is tried once more, below SQLite, so that no
  *    transaction has to run twice;
- *  - a failed sync marks the index broken (INV-2).
+ *  - a failed sync marks the index broken (INV-2);
+ *  - the frames of a transaction go to the WAL in one write: SQLite writes each in two, header and page.
  * The calls of sqlite3_io_methods are described at sqlite.org/c3ref/io_methods.html.
  */
 struct file {
     sqlite3_file base;
     struct index *index;
-    bool is_db;
+    bool is_db, is_wal;
+    /* WAL: frames that are not in the file yet; they end with a commit's last one at the latest. */
+    uint8_t *frames;
+    size_t have;
+    sqlite3_int64 at;    /* of the first of them */
+    sqlite3_int64 end;   /* the first byte behind all that was written, -1: not known */
+    bool commits;        /* the last header is that of a commit's last frame */
     sqlite3_file real[]; /* of the layer below; its size is known at run time only */
 };
 
@@ -79,18 +87,6 @@ page_is_right(const uint8_t *page, sqlite3_int64 offset)
            page_is_hole(page);
 }
 
-static int
-file_read(sqlite3_file *base, void *data, int amount, sqlite3_int64 offset)
-{
-    int rc = down(base)->pMethods->xRead(down(base), data, amount, offset);
-    if (rc != SQLITE_OK || !is_page(up(base), amount, offset) || page_is_right(data, offset))
-        return rc;
-    if (!atomic_exchange(&up(base)->index->damage_logged, true))
-        log_error(index, "page %lld of '%s' is damaged; run 'holdfast rebuild'",
-                  (long long)(offset / INDEX_PAGE_SIZE + 1), up(base)->index->path);
-    return SQLITE_IOERR_DATA;
-}
-
 /* Writes `data`; with the disk full, frees the reserve and tries once more. */
 static int
 write_once_more(sqlite3_file *base, const void *data, int amount, sqlite3_int64 offset)
@@ -107,9 +103,84 @@ write_once_more(sqlite3_file *base, const void *data, int amount, sqlite3_int64 
     return real->pMethods->xWrite(real, data, amount, offset);
 }
 
+/* ---- frames of the WAL ---- */
+/* sqlite.org/fileformat2.html, "WAL File Format": a frame is a header of 24 bytes and a page; bytes 4 to 7 of the header are
+ * not 0 in the last frame of a commit, which is why nothing of a commit stays here. */
+#define WAL_HEADER 32
+#define FRAME_HEADER 24
+#define FRAME_SIZE (FRAME_HEADER + INDEX_PAGE_SIZE)
+#define FRAMES_MAX 31 /* SQLite's own layer takes at most 128 KiB at once */
+
+static int
+frames_flush(sqlite3_file *base)
+{
+    struct file *file = up(base);
+    size_t have = file->have;
+    file->have = 0; /* also when it fails: SQLite takes the transaction back */
+    file->commits = false;
+    if (have == 0)
+        return SQLITE_OK;
+    int rc = write_once_more(base, file->frames, (int)have, file->at);
+    if (rc != SQLITE_OK)
+        file->end = file->at;
+    return rc;
+}
+
+/* Whether this is the next part of a frame behind everything else. */
+static bool
+frame_follows(const struct file *file, int amount, sqlite3_int64 offset)
+{
+    if (offset != file->end)
+        return false;
+    return file->have % FRAME_SIZE == 0 ? amount == FRAME_HEADER : amount == INDEX_PAGE_SIZE;
+}
+
+static int
+wal_write(sqlite3_file *base, const void *data, int amount, sqlite3_int64 offset)
+{
+    struct file *file = up(base);
+    static const uint8_t zeros[4];
+    int rc = SQLITE_OK;
+    if (file->frames == NULL)
+        file->frames = malloc((size_t)FRAMES_MAX * FRAME_SIZE);
+    if (file->frames == NULL || !frame_follows(file, amount, offset)) {
+        if ((rc = frames_flush(base)) != SQLITE_OK)
+            return rc;
+        if (file->end < offset + amount || (offset == 0 && amount == WAL_HEADER))
+            file->end = offset + amount;
+        return write_once_more(base, data, amount, offset);
+    }
+    if (file->have == 0)
+        file->at = offset;
+    memcpy(file->frames + file->have, data, (size_t)amount);
+    file->have += (size_t)amount;
+    file->end = offset + amount;
+    if (amount == FRAME_HEADER)
+        file->commits = memcmp((const uint8_t *)data + 4, zeros, sizeof(zeros)) != 0;
+    else if (file->commits || file->have == (size_t)FRAMES_MAX * FRAME_SIZE)
+        rc = frames_flush(base);
+    return rc;
+}
+
+static int
+file_read(sqlite3_file *base, void *data, int amount, sqlite3_int64 offset)
+{
+    if (frames_flush(base) != SQLITE_OK)
+        return SQLITE_IOERR_WRITE;
+    int rc = down(base)->pMethods->xRead(down(base), data, amount, offset);
+    if (rc != SQLITE_OK || !is_page(up(base), amount, offset) || page_is_right(data, offset))
+        return rc;
+    if (!atomic_exchange(&up(base)->index->damage_logged, true))
+        log_error(index, "page %lld of '%s' is damaged; run 'holdfast rebuild'",
+                  (long long)(offset / INDEX_PAGE_SIZE + 1), up(base)->index->path);
+    return SQLITE_IOERR_DATA;
+}
+
 static int
 file_write(sqlite3_file *base, const void *data, int amount, sqlite3_int64 offset)
 {
+    if (up(base)->is_wal)
+        return wal_write(base, data, amount, offset);
     if (!is_page(up(base), amount, offset))
         return write_once_more(base, data, amount, offset);
     uint8_t page[INDEX_PAGE_SIZE];
@@ -121,7 +192,9 @@ file_write(sqlite3_file *base, const void *data, int amount, sqlite3_int64 offse
 static int
 file_sync(sqlite3_file *base, int flags)
 {
-    int rc = down(base)->pMethods->xSync(down(base), flags);
+    int rc = frames_flush(base);
+    if (rc == SQLITE_OK)
+        rc = down(base)->pMethods->xSync(down(base), flags);
     if (rc != SQLITE_OK)
         atomic_store(&up(base)->index->disk_errno, errno);
     if (rc != SQLITE_OK && !atomic_exchange(&up(base)->index->broken, true))
@@ -135,19 +208,24 @@ file_sync(sqlite3_file *base, int flags)
 static int
 file_close(sqlite3_file *base)
 {
+    free(up(base)->frames); /* of no commit */
+    up(base)->frames = NULL;
     return down(base)->pMethods->xClose(down(base));
 }
 
 static int
 file_truncate(sqlite3_file *base, sqlite3_int64 size)
 {
+    up(base)->have = 0;
+    up(base)->end = -1;
     return down(base)->pMethods->xTruncate(down(base), size);
 }
 
 static int
 file_size(sqlite3_file *base, sqlite3_int64 *size)
 {
-    return down(base)->pMethods->xFileSize(down(base), size);
+    int rc = frames_flush(base);
+    return rc == SQLITE_OK ? down(base)->pMethods->xFileSize(down(base), size) : rc;
 }
 
 static int
@@ -242,7 +320,10 @@ vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *base, int flags, int 
 {
     struct file *file = up(base);
     sqlite3_vfs *real = sqlite3_vfs_find("unix");
-    *file = (struct file){ .index = owner(vfs), .is_db = (flags & SQLITE_OPEN_MAIN_DB) != 0 };
+    *file = (struct file){ .index = owner(vfs),
+                           .is_db = (flags & SQLITE_OPEN_MAIN_DB) != 0,
+                           .is_wal = (flags & SQLITE_OPEN_WAL) != 0,
+                           .end = -1 };
     int rc = real->xOpen(real, name, file->real, flags, out_flags);
     if (rc == SQLITE_OK)
         file->base.pMethods = &methods;

@@ -23,6 +23,7 @@
 static _Atomic int sync_errno;  /* what fdatasync answers, 0: works */
 static atomic_uint syncs;       /* calls of fdatasync */
 static _Atomic int write_errno; /* what pwrite answers for the index */
+static atomic_uint writes;      /* calls of pwrite */
 
 /* NOLINTNEXTLINE(readability-redundant-declaration): it has to be seen by SQLite */
 __attribute__((visibility("default"))) int fdatasync(int fildes);
@@ -40,6 +41,7 @@ fdatasync(int fildes)
 static ssize_t
 failing_pwrite(int fd, const void *data, size_t len, off_t off)
 {
+    atomic_fetch_add(&writes, 1);
     if (atomic_load(&write_errno) != 0) {
         errno = atomic_load(&write_errno);
         return -1;
@@ -505,6 +507,28 @@ open_with_reserve(void)
 }
 
 static void
+test_a_change_is_one_write(void **state)
+{
+    (void)state;
+    struct index_node row;
+    quiet();
+    take_over_pwrite();
+    ix = open_or_fail(scratch);
+    fill_node(&row, 2, "first");
+    write_ok(insert_node, &row); /* the WAL's own head, too */
+    for (unsigned i = 0; i < 50; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof(name), "n%u", i);
+        fill_node(&row, 2, name);
+        unsigned before = atomic_load(&writes);
+        write_ok(insert_node, &row);
+        assert_int_equal(atomic_load(&writes) - before, 1);
+        read_ok(find_node, &row);
+    }
+    index_close(ix);
+}
+
+static void
 test_full_disk_frees_the_reserve(void **state)
 {
     (void)state;
@@ -706,6 +730,7 @@ main(void)
         T(test_early_format_is_refused_untouched),
         T(test_newer_format_in_the_wal),
         T(test_other_files_are_refused),
+        T(test_a_change_is_one_write),
         T(test_full_disk_frees_the_reserve),
         T(test_full_disk_without_help),
         T(test_really_full_disk),
