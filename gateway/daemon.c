@@ -171,6 +171,8 @@ static int
 take_lock(struct daemon *d, struct err *err)
 {
     bool patient = d->start->again || d->start->heir >= 0;
+    if (d->start->heir >= 0 && gateway_takeover_check(d->state, err) < 0)
+        return -1;
     gateway_guard_heir_ready(d->start->heir);
     if (volume_state_lock(d->state, patient ? clock_mono_ns() + LOCK_PATIENCE_NS : 0, &d->lock_fd,
                           err) < 0)

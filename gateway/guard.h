@@ -5,7 +5,7 @@
 
 /*
  * The guard: a process that only waits. It is forked before the gateway gives anything up, has no thread and reads nothing but single
- * letters from its gateway; when that dies without a word, it forks the next one (docs/adr/0006). It also starts the new program of
+ * letters from its gateway; when that dies without a word, it forks the next one (docs/adr/0007). It also starts the new program of
  * an upgrade, and the old one again should the new one fail.
  */
 struct gateway_guard {

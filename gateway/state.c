@@ -353,9 +353,10 @@ gateway_state_doctor(struct exchange *x, struct err *err)
         return -1;
     return exchange_reply_json(
         x, 200,
-        json_pack("{s:o, s:s, s:s, s:b, s:s, s:o}", "store", store_json(&status), "capabilities",
-                  buf_cstr(&words), "hardening", x->gateway->hardening, "can_mount",
+        json_pack("{s:o, s:s, s:s, s:b, s:s, s:o, s:o}", "store", store_json(&status),
+                  "capabilities", buf_cstr(&words), "hardening", x->gateway->hardening, "can_mount",
                   (int)(x->gateway->mounts != NULL), "state_dir", x->gateway->state_dir,
-                  "unreachable", unreachable_json(&status.unreachable)),
+                  "unreachable", unreachable_json(&status.unreachable), "takeover",
+                  gateway_takeover_json(x->gateway)),
         err);
 }

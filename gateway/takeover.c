@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/scope.h"
+#include "gateway/exchange.h"
 #include "gateway/gateway.h"
 #include "gateway/listen.h"
 #include "mount/mount.h"
@@ -139,6 +142,45 @@ gateway_takeover_json(const struct gateway *gateway)
                      "why", why, "mode", modes[gateway->takeover], "count",
                      (json_int_t)takeovers.count, "met", (json_int_t)takeovers.met, "resent",
                      counts_json(takeovers.resent), "replayed", counts_json(takeovers.replayed));
+}
+
+int
+gateway_takeover_check(const char *state_dir, struct err *err)
+{
+    char path[PATH_MAX];
+    struct err why = ERR_INIT;
+    int socket = -1;
+    if (socket_path(state_dir, path, sizeof(path), err) < 0)
+        return -1;
+    if (mounter_connect(path, 0, &socket, &why) == 0)
+        (void)close(socket);
+    if (why.code != ERR_INTERNAL)
+        return 0; /* taken by the old gateway, or there is none */
+    *err = why;
+    return -1;
+}
+
+int
+gateway_takeover_upgrade(struct exchange *x, struct err *err)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    static bool leaving;
+    if (x->gateway->takeover == GATEWAY_TAKEOVER_OFF)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "no takeover here (see 'holdfast doctor'): restart the gateway instead");
+    scope_unlock pthread_mutex_t *held = scope_lock(&once);
+    (void)held;
+    if (leaving)
+        return err_set(err, ERR_BUSY, "an upgrade is under way");
+    if (x->gateway->takeover == GATEWAY_TAKEOVER_RESPAWN &&
+        gateway_guard_upgrade(x->gateway->guard, err) < 0)
+        return -1;
+    json_t *answer = json_pack("{s:i, s:s}", "pid", (int)getpid(), "version", HOLDFAST_VERSION);
+    if (exchange_reply_json(x, 202, answer, err) < 0)
+        return -1;
+    leaving = true;
+    /* The main thread waits for signals; it gives this answer time to leave. */
+    return kill(getpid(), SIGUSR2) < 0 ? err_sys(err, errno, "end for the next gateway") : 0;
 }
 
 void

@@ -10,7 +10,7 @@
 #include "gateway/privilege.h"
 
 /*
- * What a gateway does to be replaced under running programs, and to replace one that died (docs/adr/0006).
+ * What a gateway does to be replaced under running programs, and to replace one that died (docs/adr/0007).
  */
 enum gateway_takeover {
     GATEWAY_TAKEOVER_OFF,     /* a death ends the mounts */
@@ -38,6 +38,11 @@ int gateway_takeover_mounter(struct gateway_takeover_mounter *mounter, struct er
 /* For status and doctor: whether a death would be survived by programs in mounts, and what takeovers met so far. */
 struct gateway;
 json_t *gateway_takeover_json(const struct gateway *gateway);
+/* POST /v1/upgrade: the next gateway takes over, started from the program's file. */
+struct exchange;
+int gateway_takeover_upgrade(struct exchange *x, struct err *err) MUST_CHECK;
+/* Whether the living mounter, if there is one, speaks as this build does. */
+int gateway_takeover_check(const char *state_dir, struct err *err) MUST_CHECK;
 /* After an orderly end. */
 void gateway_takeover_forget(const char *state_dir);
 

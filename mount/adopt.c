@@ -1,4 +1,4 @@
-/* Connections that outlived the gateway that served them (docs/platform.md section 1, docs/adr/0006). */
+/* Connections that outlived the gateway that served them (docs/platform.md section 1, docs/adr/0007). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 
 /*
  * Memory of one mount that outlives the gateway: its descriptor lies with the mounter, beside the connection's. It holds what the
- * next gateway has to know of open files without a word in the index (docs/adr/0006), and counts what takeovers met.
+ * next gateway has to know of open files without a word in the index (docs/adr/0007), and counts what takeovers met.
  *
  * A gateway that is killed in the middle of a change leaves either the old or the new entry: `fh` is written last.
  */

@@ -13,7 +13,7 @@
  * `holdfast-mounter` that makes and removes them (docs/design.md section 8). Thread safe; every call may block.
  *
  * A gateway that dies leaves its connections with the helper; the next one serves them, and programs have only waited
- * (docs/adr/0006).
+ * (docs/adr/0007).
  *
  * Without a mounter (started by an ordinary user) mounts are made by libfuse through fusermount3: then only this user
  * sees them (no allow_other), a dead gateway leaves a mount that answers ENOTCONN until the next start clears it,

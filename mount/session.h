@@ -71,7 +71,7 @@ uint64_t session_requests(struct session *session);
 uint64_t session_parked(struct session *session);
 /* What a takeover needs, once INIT came; false before. The index's uuid is the caller's to add. */
 bool session_record(struct session *session, struct session_record *out);
-/* Answers are recorded in slots from here on; those of earlier gateways lie below or above (docs/adr/0006). */
+/* Answers are recorded in slots from here on; those of earlier gateways lie below or above (docs/adr/0007). */
 uint32_t session_first_slot(const struct session *session);
 /* Adds to what is there. */
 void session_count_takeovers(struct session *session, struct mount_takeovers *sum);

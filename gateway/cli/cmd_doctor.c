@@ -272,6 +272,12 @@ check_gateway(struct doctor *d)
             "%lld keys in the bucket cannot be shown as files, such as '%s' (%s): rename these "
             "objects with the tool that made them",
             (long long)get_int(hidden, "count"), get_text(hidden, "key"), get_text(hidden, "why"));
+    const json_t *takeover = json_object_get(held, "takeover");
+    if (get_bool(takeover, "possible"))
+        say(d, OK, "takeover", "programs in mounts outlive the gateway (%s)",
+            get_text(takeover, "mode"));
+    else
+        say(d, WARN, "takeover", "mounts end with the gateway: %s", get_text(takeover, "why"));
     if (!get_bool(held, "can_mount"))
         say(d, WARN, "mounts",
             "this gateway cannot mount: is holdfast-mounter installed beside it?");

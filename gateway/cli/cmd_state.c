@@ -163,6 +163,20 @@ cache_lines(const json_t *s)
                    "then restart");
 }
 
+static void
+takeover_lines(const json_t *s)
+{
+    const json_t *takeover = json_object_get(s, "takeover");
+    if (!get_bool(takeover, "possible"))
+        print_line("takeover   no, mounts end with the gateway: %s", get_text(takeover, "why"));
+    else if (get_int(takeover, "count") > 0)
+        print_line("takeover   yes (%s); %lld so far, %lld met requests under way",
+                   get_text(takeover, "mode"), (long long)get_int(takeover, "count"),
+                   (long long)get_int(takeover, "met"));
+    else
+        print_line("takeover   yes (%s)", get_text(takeover, "mode"));
+}
+
 int
 cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
 {
@@ -183,10 +197,59 @@ cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
                    (long long)get_int(held, "mounts_failed"));
     else
         print_line("mounts     this gateway cannot mount: see 'holdfast doctor'");
+    takeover_lines(held);
     print_line("gateway    %s, since %s, state %s", get_text(held, "version"),
                get_text(held, "started"), get_text(held, "state_dir"));
     print_line("           %s", get_text(held, "hardening"));
     if (get_text(held, "recovered")[0] != '\0')
         print_line("recovered  %s", get_text(held, "recovered"));
+    return 0;
+}
+
+/* ---- upgrade ---- */
+
+/* Answers the pid of who serves now, 0 while nobody does. */
+static int64_t
+serving_pid(struct cli *cli, char version[64])
+{
+    struct err ignored = ERR_INIT;
+    json_t *answer = NULL;
+    if (client_json(cli, &(struct json_call){ "GET", "/v1/status", NULL, 30 }, &answer, &ignored) <
+        0)
+        return 0;
+    scope_json *held = answer;
+    (void)snprintf(version, 64, "%s", get_text(held, "version"));
+    return get_int(held, "pid");
+}
+
+int
+cmd_upgrade(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    const char *timeout = "60";
+    const char *words[1];
+    uint64_t seconds;
+    json_t *answer = NULL;
+    const struct cli_option options[] = { { "timeout", 0, CLI_TEXT, &timeout },
+                                          { NULL, 0, CLI_FLAG, NULL } };
+    if (cli_parse(cli, argc, argv, options, &(struct cli_words){ 0, 0, words }, err) < 0)
+        return -1;
+    if (!parse_u64(timeout, &seconds) || seconds > 86400)
+        return err_set(err, ERR_USAGE, "--timeout is 0 to 86400 seconds");
+    if (client_json(cli, &(struct json_call){ "POST", "/v1/upgrade", NULL, 90 }, &answer, err) < 0)
+        return -1;
+    scope_json *old = answer;
+    int64_t until = clock_mono_ns() + (int64_t)seconds * NS_PER_S;
+    char version[64];
+    int64_t pid;
+    while ((pid = serving_pid(cli, version)) == 0 || pid == get_int(old, "pid")) {
+        if (clock_mono_ns() >= until)
+            return err_set(err, ERR_GATEWAY_AWAY, "no other gateway serves yet: see its log");
+        clock_sleep_ns(20 * NS_PER_MS);
+    }
+    if (cli->json)
+        (void)printf("{\"pid\":%lld,\"version\":\"%s\"}\n", (long long)pid, version);
+    else
+        print_line("upgraded: %s (process %lld) is now %s (process %lld)", get_text(old, "version"),
+                   (long long)get_int(old, "pid"), version, (long long)pid);
     return 0;
 }

@@ -9,7 +9,7 @@ export HOLDFAST_STATE=$WORK/none
 check_status 0 "$HOLDFAST" --help
 [ "$(wc -l <"$WORK/out")" -le 40 ] || fail "--help has $(wc -l <"$WORK/out") lines"
 commands=$(sed -n 's/^  \([a-z]*\) .*/\1/p' "$WORK/out")
-check_eq 'the number of commands in --help' 21 "$(wc -w <<<"$commands")"
+check_eq 'the number of commands in --help' 22 "$(wc -w <<<"$commands")"
 for command in $commands; do
     check_status 0 "$HOLDFAST" "$command" --help
     check_contains "help of $command" "example: " "$WORK/out"

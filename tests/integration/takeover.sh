@@ -10,7 +10,7 @@ command -v python3 >/dev/null || skip 'no python3'
 command -v git >/dev/null || skip 'no git'
 export HOLDFAST_TAKEOVER=respawn
 
-if [ "${HOLDFAST_TEST_LONG:-}" = 1 ]; then KILLS=${KILLS:-300} UPGRADES=${UPGRADES:-20}; else KILLS=${KILLS:-10} UPGRADES=${UPGRADES:-0}; fi
+if [ "${HOLDFAST_TEST_LONG:-}" = 1 ]; then KILLS=${KILLS:-300} UPGRADES=${UPGRADES:-20}; else KILLS=${KILLS:-10} UPGRADES=${UPGRADES:-2}; fi
 SEED=${HOLDFAST_SEED:-$(date +%s)}
 RANDOM=$((SEED % 32768))
 LOAD=$LIB_ROOT/tests/integration/takeover_load.py
