@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -425,7 +426,8 @@ mounter_lives(struct mounter *mounter)
 {
     scope_unlock pthread_mutex_t *held = scope_lock(&mounter->mutex);
     (void)held;
-    return mounter->socket >= 0;
+    struct pollfd pfd = { .fd = mounter->socket };
+    return mounter->socket >= 0 && poll(&pfd, 1, 0) == 0; /* it says nothing unasked but its end */
 }
 
 int
