@@ -18,6 +18,7 @@
 /* An endpoint that has never answered is probably not there: no long patience with it. */
 #define IDLE_UNKNOWN (8 * NS_PER_S)
 #define PATIENCE_UNKNOWN (3 * NS_PER_S)
+#define REST_MAX (100 * NS_PER_MS)       /* so soon an end is seen by who waits for his next try */
 #define SKEW_SUSPECT (5 * 60 * NS_PER_S) /* stores refuse from 15 minutes on */
 
 void
@@ -478,6 +479,27 @@ has_fresh_keys(struct client *client, struct client_try *tries, const struct cli
     return credentials_renew(client->keys, answer->keys_generation, tries->deadline_ns);
 }
 
+void
+client_end(struct client *client, int64_t deadline_ns)
+{
+    atomic_store(&client->ends_ns, deadline_ns != 0 ? deadline_ns : 1);
+}
+
+/* False: there is no time for it any more. */
+static bool
+rest(struct client *client, int64_t wait)
+{
+    int64_t until = clock_mono_ns() + wait;
+    for (;;) {
+        int64_t now = clock_mono_ns(), ends = atomic_load(&client->ends_ns);
+        if (ends != 0 && until >= ends)
+            return false;
+        if (now >= until)
+            return true;
+        clock_sleep_ns(until - now < REST_MAX ? until - now : REST_MAX);
+    }
+}
+
 bool
 client_again(struct client *client, struct client_try *tries, const struct client_answer *answer)
 {
@@ -498,9 +520,8 @@ client_again(struct client *client, struct client_try *tries, const struct clien
         retry_after_ns(http_response_field(&answer->response, "retry-after"), clock_wall_ns());
     if (wait < asked)
         wait = asked;
-    if (clock_mono_ns() + wait >= tries->deadline_ns)
+    if (clock_mono_ns() + wait >= tries->deadline_ns || !rest(client, wait))
         return false;
-    clock_sleep_ns(wait);
     tries->attempt++;
     atomic_fetch_add(&client->retries, 1);
     return true;

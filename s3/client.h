@@ -48,6 +48,7 @@ struct client {
 
     _Atomic int64_t skew_ns;        /* store's clock minus ours */
     _Atomic int64_t bucket_seen_ns; /* when the bucket was last known to exist; 0: never */
+    _Atomic int64_t ends_ns;        /* mono: nothing takes longer than until then; 0: no such end */
     atomic_bool answered;           /* anything at all has come from the endpoint */
     atomic_int etag_is_md5; /* enum store_yes_no, learned from answers to PUT with a known MD5 */
     _Atomic uint64_t seed;
@@ -115,6 +116,9 @@ bool client_again(struct client *client, struct client_try *tries,
 /* Attempts until success, a final answer, or the deadline; for requests that may be repeated without harm. */
 int client_call(struct client *client, const struct client_request *request,
                 struct client_answer *answer, struct err *err) MUST_CHECK;
+
+/* From now on nothing takes longer than until then (mono), and what is tried again is so only before. */
+void client_end(struct client *client, int64_t deadline_ns);
 
 /* How much longer a body of `size` may take because of the user's limit of bytes up, which many may share. */
 int64_t client_slack_ns(const struct client *client, uint64_t size);

@@ -325,7 +325,8 @@ open_transport(struct client *client, const struct store_open_args *args, unsign
                                 .pins = client->pins,
                                 .up = args->limits.bytes_up_per_s ? &client->up_limit : NULL,
                                 .down = args->limits.bytes_down_per_s ? &client->down_limit : NULL,
-                                .limited_ns = &client->limited_ns });
+                                .limited_ns = &client->limited_ns,
+                                .ends_ns = &client->ends_ns });
     if (client->credentials)
         return 0;
     client->keys = credentials_open(args->process, args->process_arg, err);

@@ -496,6 +496,9 @@ drive(struct exchange *x, CURLM *multi)
         int64_t until = x->active_ns + x->request->idle_ns;
         if (x->deadline_ns < until)
             until = x->deadline_ns;
+        int64_t ends = x->http->options.ends_ns ? atomic_load(x->http->options.ends_ns) : 0;
+        if (ends != 0 && ends < until)
+            until = ends;
         if (now >= until)
             return CURLE_OPERATION_TIMEDOUT;
         int64_t wait_ms = (until - now + NS_PER_MS - 1) / NS_PER_MS;

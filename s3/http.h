@@ -28,6 +28,8 @@ struct http_options {
         pins; /* "sha256//BASE64[;sha256//...]": the server's key must also be one of these; NULL: any */
     struct limit *up, *down;      /* bytes per second; NULL: no limit */
     _Atomic uint64_t *limited_ns; /* counts the waits for them; may be NULL */
+    _Atomic int64_t *
+        ends_ns; /* mono: no exchange goes on longer than until then, 0: no such end; may be NULL */
 };
 void http_configure(struct http *http, const struct http_options *options);
 

@@ -358,6 +358,12 @@ http_store_presign(struct store *store, const struct store_presign *req, struct 
 /* ---- the store ---- */
 
 static void
+http_store_end(struct store *store, int64_t deadline_ns)
+{
+    client_end(&http_store_of(store)->client, deadline_ns);
+}
+
+static void
 http_store_counters(struct store *store, struct store_counters *out)
 {
     struct client *client = &http_store_of(store)->client;
@@ -406,6 +412,7 @@ static const struct store_ops http_store_ops = {
     .presign = http_store_presign,
     .probe = http_store_probe,
     .counters = http_store_counters,
+    .end = http_store_end,
     .free = http_store_free,
 };
 

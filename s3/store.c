@@ -23,6 +23,15 @@ store_object_release(struct store_object *object)
 }
 
 void
+store_end(struct store *store, int64_t deadline_ns)
+{
+    for (; store; store = store->next) {
+        if (store->ops->end)
+            store->ops->end(store, deadline_ns);
+    }
+}
+
+void
 store_free(struct store *store)
 {
     while (store) {

@@ -239,6 +239,7 @@ struct store_ops {
     /* Asks the store how it behaves, on scratch keys under ".holdfast/probe/", and cleans up. */
     int (*probe)(struct store *store, struct store_caps *caps, struct err *err);
     void (*counters)(struct store *store, struct store_counters *out);
+    void (*end)(struct store *store, int64_t deadline_ns); /* NULL: its calls are short */
     void (*free)(struct store *store);
 };
 struct store {
@@ -284,6 +285,9 @@ int store_presign(struct store *store, const struct store_presign *req, struct b
 /* Stores what it finds in store->caps. */
 int store_probe(struct store *store, struct err *err) MUST_CHECK;
 void store_counters(struct store *store, struct store_counters *out);
+/* The end of the process is near: from now on no call takes longer than until `deadline_ns` (mono), those under way too. What is
+ * cut off may have been done (STORE_UNKNOWN). */
+void store_end(struct store *store, int64_t deadline_ns);
 void store_free(struct store *store);
 #define scope_store scope(store_free_ptr) struct store
 void store_free_ptr(struct store **store);

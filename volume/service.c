@@ -501,6 +501,8 @@ volume_service_start(struct volume_service *service, struct err *err)
     return 0;
 }
 
+#define END_PATIENCE (2 * NS_PER_S)
+
 static int
 clean_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -515,6 +517,10 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     if (service == NULL)
         return;
     atomic_store(&service->stopping, true);
+    /* A store that is away holds up no end; giving the lease back takes a moment. */
+    int64_t soon = clock_mono_ns() + END_PATIENCE;
+    if (service->store != NULL)
+        store_end(service->store, deadline_ns > soon ? deadline_ns : soon);
     live_keeper_close(service);
     sync_engine_close(service, deadline_ns);
     uploads_close(service);

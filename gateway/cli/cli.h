@@ -104,6 +104,16 @@ int client_state(struct cli *cli, char *out, size_t size, struct err *err) MUST_
 int client_target(const char *prefix, const char *volume, const char *path, struct buf *out,
                   struct err *err) MUST_CHECK;
 
+/* ---- wait.c ---- */
+struct cli_synced {
+    int64_t conflicts;          /* found by what was waited for */
+    int64_t files, bytes, keys; /* what is left; after a wait in vain */
+};
+/* The barrier of a volume, with lines on stderr that say how much is left. ERR_NOT_SYNCED: not within `seconds`, and why. */
+int cli_wait_synced(struct cli *cli, const char *volume, int64_t seconds, struct cli_synced *out,
+                    struct err *err) MUST_CHECK;
+void cli_synced_text(const struct cli_synced *left, char *out, size_t size);
+
 /* ---- output.c ---- */
 #define TABLE_COLUMNS 8
 struct table {

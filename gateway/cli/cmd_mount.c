@@ -93,20 +93,29 @@ cmd_mount(struct cli *cli, int argc, char **argv, struct err *err)
     return 0;
 }
 
-/* The id of what the user named: an id, or a path. */
+/* What the user named: an id, or a path. */
+struct named_mount {
+    char id[24];
+    char volume[LIMIT_VOLUME_NAME + 1];
+    bool waits; /* something may be unsynced because of it */
+};
+
+static bool
+is_named(const json_t *mount, const char *word, const char *full, const char *resolved)
+{
+    const char *path = get_text(mount, "path");
+    return strcmp(get_text(mount, "id"), word) == 0 || strcmp(path, full) == 0 ||
+           strcmp(path, resolved) == 0;
+}
+
 static int
-find_mount(struct cli *cli, const char *word, char *id, size_t size, struct err *err)
+find_mount(struct cli *cli, const char *word, struct named_mount *out, struct err *err)
 {
     char full[PATH_MAX * 2];
     char real[PATH_MAX];
-    uint64_t number;
     json_t *answer = NULL;
     json_t *mount;
     size_t i;
-    if (parse_u64(word, &number)) {
-        (void)snprintf(id, size, "%s", word);
-        return 0;
-    }
     if (absolute(word, full, sizeof(full), err) < 0 ||
         client_json(cli, &(struct json_call){ "GET", "/v1/mounts", NULL, 60 }, &answer, err) < 0)
         return -1;
@@ -116,49 +125,108 @@ find_mount(struct cli *cli, const char *word, char *id, size_t size, struct err 
         full[--len] = '\0';
     const char *resolved = realpath(full, real) ? real : full;
     json_array_foreach (json_object_get(held, "mounts"), i, mount) {
-        const char *path = get_text(mount, "path");
-        if (strcmp(path, full) == 0 || strcmp(path, resolved) == 0) {
-            (void)snprintf(id, size, "%s", get_text(mount, "id"));
-            return 0;
-        }
+        if (!is_named(mount, word, full, resolved))
+            continue;
+        (void)snprintf(out->id, sizeof(out->id), "%s", get_text(mount, "id"));
+        (void)snprintf(out->volume, sizeof(out->volume), "%s", get_text(mount, "volume"));
+        out->waits =
+            !get_bool(mount, "read_only") && strcmp(get_text(mount, "state"), "mounted") == 0;
+        return 0;
     }
     return err_set(err, ERR_NOT_FOUND, "nothing of this gateway is mounted at '%s'", full);
+}
+
+/* The end of umount: what is unsynced or in conflict, in words or as one document. */
+static int
+tell_unmounted(struct cli *cli, const struct named_mount *mount, const struct cli_synced *synced,
+               bool unmounted, struct err *err)
+{
+    char left[120];
+    bool kept = synced->keys > 0;
+    cli_synced_text(synced, left, sizeof(left));
+    if (cli->json) {
+        scope_json *out = json_pack(
+            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I}", "id", mount->id, "volume", mount->volume,
+            "unmounted", (int)unmounted, "pending", (json_int_t)synced->keys, "unsynced_files",
+            (json_int_t)synced->files, "unsynced_bytes", (json_int_t)synced->bytes, "conflicts",
+            (json_int_t)synced->conflicts);
+        if (!out)
+            return err_nomem(err);
+        if (print_json(out, err) < 0)
+            return -1;
+    }
+    if (!unmounted)
+        return 0;
+    if (kept)
+        (void)fprintf(stderr,
+                      "holdfast: unmounted before all was in the bucket: %s; they stay here and "
+                      "go up by themselves\n",
+                      left);
+    if (synced->conflicts > 0)
+        (void)fprintf(
+            stderr, "holdfast: unmounted, but %lld writes met a conflict: see 'holdfast status'\n",
+            (long long)synced->conflicts);
+    if (synced->conflicts > 0)
+        return err_exit(ERR_CONFLICT);
+    return kept ? err_exit(ERR_NOT_SYNCED) : 0;
+}
+
+static int
+take_away(struct cli *cli, const struct named_mount *mount, bool force, struct cli_synced *synced,
+          struct err *err)
+{
+    char target[128];
+    json_t *answer = NULL;
+    /* What was written since the wait has its own short barrier in the gateway. */
+    (void)snprintf(target, sizeof(target), "/v1/mounts/%s?timeout_s=%d%s", mount->id,
+                   force ? 1 : 10, force ? "&force=true" : "");
+    if (client_json(cli, &(struct json_call){ "DELETE", target, NULL, 90 }, &answer, err) < 0)
+        return -1;
+    scope_json *held = answer;
+    synced->conflicts += get_int(held, "conflicts");
+    synced->keys = get_int(held, "pending");
+    if (synced->keys == 0)
+        synced->files = synced->bytes = 0;
+    return 0;
 }
 
 int
 cmd_umount(struct cli *cli, int argc, char **argv, struct err *err)
 {
     bool force = false;
-    const char *timeout = "30";
+    const char *timeout = NULL;
     const char *words[1];
-    char id[24];
-    char target[128];
-    uint64_t seconds;
-    json_t *answer = NULL;
+    uint64_t seconds = 30;
+    struct named_mount mount;
+    struct cli_synced synced = { 0 };
+    struct err late = ERR_INIT;
     const struct cli_option options[] = { { "force", 'f', CLI_FLAG, &force },
                                           { "timeout", 0, CLI_TEXT, &timeout },
                                           { NULL, 0, CLI_FLAG, NULL } };
     if (cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 1, words }, err) < 0)
         return -1;
-    if (!parse_u64(timeout, &seconds) || seconds > 3600)
-        return err_set(err, ERR_USAGE, "--timeout is 0 to 3600 seconds");
-    if (find_mount(cli, words[0], id, sizeof(id), err) < 0)
+    if (timeout && (!parse_u64(timeout, &seconds) || seconds > 86400))
+        return err_set(err, ERR_USAGE, "--timeout is 0 to 86400 seconds");
+    if (!timeout && force)
+        seconds = 5;
+    if (find_mount(cli, words[0], &mount, err) < 0)
         return -1;
-    (void)snprintf(target, sizeof(target), "/v1/mounts/%s?timeout_s=%llu%s", id,
-                   (unsigned long long)seconds, force ? "&force=true" : "");
-    if (client_json(cli, &(struct json_call){ "DELETE", target, NULL, (int)seconds + 60 }, &answer,
-                    err) < 0)
-        return -1;
-    scope_json *held = answer;
-    if (cli->json && print_json(held, err) < 0)
-        return -1;
-    if (get_int(held, "conflicts") > 0) {
-        (void)fprintf(
-            stderr, "holdfast: unmounted, but %lld writes met a conflict: see 'holdfast status'\n",
-            (long long)get_int(held, "conflicts"));
-        return err_exit(ERR_CONFLICT);
+    if (mount.waits && cli_wait_synced(cli, mount.volume, (int64_t)seconds, &synced, &late) < 0 &&
+        !force) {
+        *err = late;
+        if (late.code != ERR_NOT_SYNCED)
+            return -1;
+        if (cli->json && tell_unmounted(cli, &mount, &synced, false, err) < 0)
+            return -1;
+        return err_set(
+            err, ERR_NOT_SYNCED,
+            "still mounted: %s; wait longer (--timeout), or unmount with --force: what is "
+            "left stays here and goes up by itself",
+            late.msg);
     }
-    return 0;
+    if (take_away(cli, &mount, force, &synced, err) < 0)
+        return -1;
+    return tell_unmounted(cli, &mount, &synced, true, err);
 }
 
 int

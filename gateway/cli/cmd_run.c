@@ -296,18 +296,6 @@ run_sandbox(struct run *run, struct err *err)
 }
 
 /* ---- the end ---- */
-static int
-flush_one(struct run *run, const struct volume_word *v, struct err *err)
-{
-    json_t *body =
-        json_pack("{s:s, s:I}", "volume", v->volume, "timeout_s", (json_int_t)run->sync_s);
-    if (!body)
-        return err_nomem(err);
-    return client_json(run->cli,
-                       &(struct json_call){ "POST", "/v1/flush", body, (int)run->sync_s + 30 },
-                       NULL, err);
-}
-
 static int64_t
 count_conflicts(struct run *run)
 {
@@ -335,7 +323,9 @@ finish(struct run *run)
     int status = 0;
     for (size_t i = 0; i < run->mounted; i++) {
         struct err err = ERR_INIT;
-        if (!run->volumes[i].read_only && flush_one(run, &run->volumes[i], &err) < 0) {
+        struct cli_synced synced;
+        const struct volume_word *v = &run->volumes[i];
+        if (!v->read_only && cli_wait_synced(run->cli, v->volume, run->sync_s, &synced, &err) < 0) {
             warn("not everything is in the bucket", &err);
             status = err_exit(ERR_NOT_SYNCED);
         }

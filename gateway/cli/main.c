@@ -35,8 +35,8 @@ const struct cli_command cli_commands[] = {
       "  without PATH: the first free of /mnt/data/1, 2, ...; prints the path\n",
       "holdfast mount reports /srv/reports", cmd_mount },
     { "umount", "PATH|ID [--force] [--timeout S]", "sync, then take a mount away",
-      "  --force      although in use or not synced\n  --timeout S  of the wait for the bucket "
-      "(30)\n",
+      "  --force      although in use or not synced: what is left stays here and goes up later\n"
+      "  --timeout S  of the wait for the bucket (30, with --force 5)\n",
       "holdfast umount /srv/reports", cmd_umount },
     { "mounts", "", "the mounts", STANDARD, "holdfast mounts --json", cmd_mounts },
     { "run",

@@ -165,3 +165,17 @@ need_fuse() {
     [ -c /dev/fuse ] || skip "no /dev/fuse on this machine"
     [ "$(id -u)" = 0 ] || skip "mounting needs root"
 }
+# The fault server behind a relay that can be cut: sets STORE_URL and the S3 settings. `store_away [mute]`, `store_back`.
+relay_start() {
+    local line
+    defer "'$LIB_ROOT/tests/support/fault-server.sh' wipe '$WORK/fault'"
+    "$LIB_ROOT/tests/support/fault-server.sh" start "$WORK/fault" >/dev/null || fail_now "the fault server does not start"
+    while read -r line; do export "${line?}"; done < <("$LIB_ROOT/tests/support/fault-server.sh" env "$WORK/fault")
+    python3 "$LIB_ROOT/tests/support/relay.py" "$WORK/away" "${S3_ENDPOINT##*:}" >"$WORK/relay.port" 2>>"$WORK/relay.log" &
+    defer "stop_pid $!"
+    wait_until 10 grep -q '^[0-9]' "$WORK/relay.port" || fail_now "the relay does not start"
+    # shellcheck disable=SC2034 # for the tests that source this
+    STORE_URL="s3://test?endpoint=http://127.0.0.1:$(cat "$WORK/relay.port")&region=$S3_REGION&style=path"
+}
+store_away() { echo "${1:-cut}" >"$WORK/away"; }
+store_back() { rm -f "$WORK/away"; }
