@@ -96,7 +96,9 @@ bool cache_file_hashed(struct cache_file *file, uint64_t size, uint8_t sha256[SH
 /* For a kernel that works on the file by itself (FUSE passthrough). A descriptor of the caller's for reading only; ERR_NOT_FOUND
  * when the file has no name any more. */
 int cache_file_reader(struct cache_file *file, int *fd, struct err *err) MUST_CHECK;
-/* From now on bytes change that others may be reading: hashes made while writing are given up, and cache_file_stirs() moves. */
+/* Somebody else writes to it from now on: no hashes are made while writing. */
+void cache_file_unseen(struct cache_file *file);
+/* Bytes that others may be reading change from now on: cache_file_stirs() moves. */
 void cache_file_stir(struct cache_file *file);
 uint64_t cache_file_stirs(struct cache_file *file);
 /* Counts what the file takes on disk now, after changes that did not come through here. */

@@ -49,6 +49,7 @@ struct cache_map {
 struct cache_running {
     pthread_mutex_t lock;      /* a leaf */
     struct hash *sha256, *md5; /* both or none */
+    bool forbidden;            /* others write past us */
     uint64_t end;
 };
 
@@ -121,6 +122,7 @@ void cache_running_init(struct cache_running *running);
 void cache_running_release(struct cache_running *running);
 void cache_running_start(struct cache_running *running); /* of a file that is empty now */
 void cache_running_stop(struct cache_running *running);
+void cache_running_forbid(struct cache_running *running); /* for good */
 void cache_running_truncated(struct cache_running *running, uint64_t size);
 void cache_running_write(struct cache_running *running, const void *data, size_t len, uint64_t off);
 

@@ -59,9 +59,14 @@ cache_file_reader(struct cache_file *file, int *fd, struct err *err)
 }
 
 void
+cache_file_unseen(struct cache_file *file)
+{
+    cache_running_forbid(&file->running);
+}
+
+void
 cache_file_stir(struct cache_file *file)
 {
-    cache_running_stop(&file->running);
     atomic_fetch_add(&file->stirs, 1);
 }
 

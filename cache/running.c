@@ -23,6 +23,8 @@ start_locked(struct cache_running *running)
     struct err ignored = ERR_INIT;
     give_up_locked(running);
     running->end = 0;
+    if (running->forbidden)
+        return;
     running->sha256 = hash_new(HASH_SHA256, &ignored);
     running->md5 = hash_new(HASH_MD5, &ignored);
     if (running->sha256 == NULL || running->md5 == NULL)
@@ -56,6 +58,15 @@ cache_running_stop(struct cache_running *running)
 {
     scope_unlock pthread_mutex_t *held = scope_lock(&running->lock);
     (void)held;
+    give_up_locked(running);
+}
+
+void
+cache_running_forbid(struct cache_running *running)
+{
+    scope_unlock pthread_mutex_t *held = scope_lock(&running->lock);
+    (void)held;
+    running->forbidden = true;
     give_up_locked(running);
 }
 

@@ -21,13 +21,15 @@ mount_json(const struct mount_info *info)
     (void)snprintf(id, sizeof(id), "%lld", (long long)info->id);
     if (info->expires_ns)
         time_rfc3339(info->expires_ns, expires, sizeof(expires));
-    return json_pack(
-        "{s:s, s:s, s:o, s:o, s:s, s:b, s:s, s:s?, s:I, s:I, s:s?}", "id", id, "volume",
-        info->volume_name, "folder", json_bytes(info->folder, strlen(info->folder)), "path",
-        json_bytes(info->path, strlen(info->path)), "run", info->run, "read_only",
-        (int)info->read_only, "state", mount_state_name(info->state), "expires",
-        info->expires_ns ? expires : NULL, "requests", (json_int_t)info->requests, "parked",
-        (json_int_t)info->parked, "error", info->error[0] != '\0' ? info->error : NULL);
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:b, s:s, s:s?, s:I, s:I, s:b, s:s?, s:s?}", "id",
+                     id, "volume", info->volume_name, "folder",
+                     json_bytes(info->folder, strlen(info->folder)), "path",
+                     json_bytes(info->path, strlen(info->path)), "run", info->run, "read_only",
+                     (int)info->read_only, "state", mount_state_name(info->state), "expires",
+                     info->expires_ns ? expires : NULL, "requests", (json_int_t)info->requests,
+                     "parked", (json_int_t)info->parked, "passthrough", (int)info->passthrough,
+                     "passthrough_why", info->plain_why[0] != '\0' ? info->plain_why : NULL,
+                     "error", info->error[0] != '\0' ? info->error : NULL);
 }
 
 static int

@@ -125,12 +125,23 @@ note_oldest(void *arg, const struct volume_unsynced *row, struct err *err)
     return 0;
 }
 
+struct mount_counts {
+    uint64_t active, failed;
+    uint64_t plain; /* without passthrough */
+    char plain_why[LIMIT_ERR_MSG];
+};
+
 static int
 count_mount(void *arg, const struct mount_info *info, struct err *err)
 {
-    uint64_t *counts = arg;
+    struct mount_counts *counts = arg;
     (void)err;
-    counts[info->state == MOUNT_FAILED ? 1 : 0]++;
+    counts->failed += info->state == MOUNT_FAILED;
+    counts->active += info->state != MOUNT_FAILED;
+    if (info->state != MOUNT_ACTIVE || info->passthrough)
+        return 0;
+    counts->plain++;
+    (void)snprintf(counts->plain_why, sizeof(counts->plain_why), "%s", info->plain_why);
     return 0;
 }
 
@@ -160,7 +171,7 @@ add_numbers(const struct volume_status *status, json_t *out)
 }
 
 static int
-add_places(const struct exchange *x, int64_t oldest, const uint64_t counts[2], json_t *out)
+add_places(const struct exchange *x, int64_t oldest, const struct mount_counts *counts, json_t *out)
 {
     char started[TIME_RFC3339_SIZE];
     char since[TIME_RFC3339_SIZE] = "";
@@ -168,8 +179,10 @@ add_places(const struct exchange *x, int64_t oldest, const uint64_t counts[2], j
     if (oldest)
         time_rfc3339(oldest, since, sizeof(since));
     return set(out, "unsynced_since", oldest ? json_string(since) : json_null()) ||
-           set(out, "mounts", json_integer((json_int_t)counts[0])) ||
-           set(out, "mounts_failed", json_integer((json_int_t)counts[1])) ||
+           set(out, "mounts", json_integer((json_int_t)counts->active)) ||
+           set(out, "mounts_failed", json_integer((json_int_t)counts->failed)) ||
+           set(out, "mounts_plain", json_integer((json_int_t)counts->plain)) ||
+           set(out, "mounts_plain_why", json_string(counts->plain_why)) ||
            set(out, "can_mount", json_boolean(x->gateway->mounts != NULL)) ||
            set(out, "state_dir", json_string(x->gateway->state_dir)) ||
            set(out, "hardening", json_string(x->gateway->hardening)) ||
@@ -184,15 +197,15 @@ gateway_state_status(struct exchange *x, struct err *err)
 {
     struct volume_status status;
     int64_t oldest = 0;
-    uint64_t counts[2] = { 0, 0 };
+    struct mount_counts counts = { 0 };
     if (volume_status(x->gateway->service, &status, err) < 0 ||
         volume_unsynced_each(x->gateway->service, 0, 10000, note_oldest, &oldest, err) < 0)
         return -1;
-    if (x->gateway->mounts && mount_each(x->gateway->mounts, count_mount, counts, err) < 0)
+    if (x->gateway->mounts && mount_each(x->gateway->mounts, count_mount, &counts, err) < 0)
         return -1;
     json_t *out = json_pack("{s:o, s:o, s:o}", "store", store_json(&status), "cache",
                             cache_json(&status.cache), "reading", reading_json(&status.reading));
-    if (out && (add_numbers(&status, out) || add_places(x, oldest, counts, out))) {
+    if (out && (add_numbers(&status, out) || add_places(x, oldest, &counts, out))) {
         json_decref(out);
         out = NULL;
     }

@@ -85,6 +85,8 @@ copy_info_locked(const struct entry *entry)
     if (entry->session) {
         info.requests = session_requests(entry->session);
         info.parked = session_parked(entry->session);
+        info.passthrough =
+            session_passthrough(entry->session, info.plain_why, sizeof(info.plain_why));
     }
     return info;
 }

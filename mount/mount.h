@@ -118,11 +118,13 @@ struct mount_info {
     bool read_only;
     enum mount_state state;
     int64_t lease_ns;
-    int64_t expires_ns;        /* wall, 0: never */
-    uint32_t dev_minor;        /* also the number in /sys/fs/fuse/connections */
-    uint64_t requests;         /* answered so far */
-    uint64_t parked;           /* waiting now */
-    char error[LIMIT_ERR_MSG]; /* of a failed one */
+    int64_t expires_ns;            /* wall, 0: never */
+    uint32_t dev_minor;            /* also the number in /sys/fs/fuse/connections */
+    uint64_t requests;             /* answered so far */
+    uint64_t parked;               /* waiting now */
+    bool passthrough;              /* local files are read and written by the kernel itself */
+    char plain_why[LIMIT_ERR_MSG]; /* why not */
+    char error[LIMIT_ERR_MSG];     /* of a failed one */
 };
 typedef int mount_info_fn(void *arg, const struct mount_info *info, struct err *err);
 

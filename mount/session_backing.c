@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/scope.h"
 #include "mount/lender.h"
@@ -11,6 +12,8 @@
 
 /* A shorter file comes with one READ, which costs no more than an id, and its pages stay. */
 #define WORTH_AN_ID (128u << 10)
+
+#define MANY_PAUSE (5 * NS_PER_MS)
 
 #ifdef FUSE_CAP_PASSTHROUGH
 #define HAVE_PASSTHROUGH 1
@@ -72,7 +75,8 @@ struct opening {
     const struct volume_ctx *ctx;
     struct volume_file *file;
     struct backing *backing;
-    bool writer;
+    bool writer, privileged;
+    bool emptied; /* made, or cut to nothing, by this open */
 };
 
 static bool
@@ -129,7 +133,8 @@ lend_same(struct opening *opening, struct io_view *view)
 {
     struct err err = ERR_INIT;
     struct volume_backing bytes = { .direct = false };
-    view->lent = volume_file_back(opening->file, opening->ctx, &bytes, &err) == 0;
+    view->lent =
+        !opening->privileged && volume_file_back(opening->file, opening->ctx, &bytes, &err) == 0;
     view->same = view->lent && bytes.content == opening->backing->content;
     if (view->lent && !view->same)
         volume_file_unback(opening->file);
@@ -139,6 +144,28 @@ lend_same(struct opening *opening, struct io_view *view)
     if (volume_file_back(opening->file, opening->ctx, &bytes, &err) == 0 &&
         bytes.content != opening->backing->content)
         volume_file_unback(opening->file);
+}
+
+/* Where many files are made one after the other they are small: each is written by one or two requests, which cost less than an
+ * id. A single new file may become anything. */
+static bool
+is_one_of_many(struct session *session)
+{
+    int64_t now = clock_mono_ns();
+    int64_t last = atomic_exchange(&session->made_ns, now);
+    int64_t before = atomic_exchange(&session->made_before_ns, last);
+    return now - last < MANY_PAUSE && last - before < MANY_PAUSE;
+}
+
+static bool
+is_worth_it(const struct opening *opening)
+{
+    if (!opening->writer)
+        return true;
+    /* The kernel leaves set-id bits to us (KILLPRIV), so we have to see the first write. */
+    if (opening->privileged)
+        return false;
+    return !opening->emptied || !is_one_of_many(opening->session);
 }
 
 static enum io_answer
@@ -156,7 +183,7 @@ decide(struct opening *opening)
     case IO_DIRECT:
         break;
     case IO_NONE:
-        view.lent = !opening->writer && lend_anew(opening, WORTH_AN_ID);
+        view.lent = is_worth_it(opening) && lend_anew(opening, WORTH_AN_ID);
         view.pages = !view.lent && volume_file_paged(opening->file);
         /* A writer elsewhere goes past us: then this one has to as well. */
         if (!view.lent && !view.pages)
@@ -194,7 +221,9 @@ session_backing_open(struct call *call, const struct volume_ctx *ctx, struct vol
     struct session *session = call->session;
     struct opening opening = { .session = session, .ctx = ctx, .file = file };
     enum io_answer answer = IO_ANSWER_CACHED;
-    opening.writer = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & (O_TRUNC | O_CREAT)) != 0;
+    opening.emptied = (fi->flags & (O_TRUNC | O_CREAT)) != 0;
+    opening.writer = (fi->flags & O_ACCMODE) != O_RDONLY || opening.emptied;
+    opening.privileged = (how->flags & HANDLE_PRIVILEGED) != 0;
     if (session->args.lender) {
         opening.backing = backing_take(&session->backings, volume_file_node(file), err);
         if (!opening.backing)

@@ -40,7 +40,9 @@ struct session {
         *lent; /* while an adopted one's files are opened again: by the mounter's table */
     size_t lent_count;
     atomic_bool passthrough;
-    char plain_why[LIMIT_ERR_MSG];      /* why it is off */
+    char plain_why[LIMIT_ERR_MSG]; /* why it is off */
+    _Atomic int64_t made_ns,
+        made_before_ns;                 /* mono: the last two files that were made or emptied */
     _Atomic uint64_t kept[KEPT_STAMPS]; /* of what the kernel's pages hold, by node */
     pthread_mutex_t mutex;              /* running, ended, refs, record */
     pthread_cond_t changed;
@@ -166,7 +168,7 @@ session_of(fuse_req_t req)
 /* session_backing.c */
 /* At INIT: whether this connection can have passthrough. */
 void session_backing_init(struct session *session, struct fuse_conn_info *conn);
-/* Decides how the open is answered, and counts it. The file is open; fi->flags are the program's. */
+/* Decides how the open is answered, and counts it. The file is open; fi->flags are the program's, how->flags its handle's. */
 int session_backing_open(struct call *call, const struct volume_ctx *ctx, struct volume_file *file,
                          struct handle_new *how, struct fuse_file_info *fi,
                          struct err *err) MUST_CHECK;

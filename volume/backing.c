@@ -79,7 +79,7 @@ begin_writing_locked(struct volume_file *file)
     struct inode *inode = file->inode;
     file->lent_writer = true;
     inode->lent_writers++;
-    cache_file_stir(inode->file);
+    cache_file_unseen(inode->file);
     if (inode->was_lent)
         return;
     inode->was_lent = true;
@@ -202,7 +202,7 @@ volume_on_content_gone(struct volume_service *service, volume_content_gone_fn *f
 struct aside_call {
     struct inode *inode;
     int64_t from, to;
-    char version[ULID_SIZE];
+    bool done;
     struct index_content row;
 };
 
@@ -210,10 +210,10 @@ static int
 number_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct aside_call *call = arg;
-    return index_content_number(tx, &call->to, err) != 0 ||
-                   index_content_get(tx, call->from, &call->row, err) != 0
-               ? -1
-               : 0;
+    call->to = 0;
+    if (index_content_get(tx, call->from, &call->row, err) != 0)
+        return -1;
+    return index_content_number(tx, &call->to, err);
 }
 
 static int
@@ -241,7 +241,8 @@ aside_tx(struct index_tx *tx, void *arg, struct err *err)
         index_node_get(tx, call->inode->node, &node, err) != 0)
         return -1;
     if (row.state != call->row.state || strcmp(row.version, call->row.version) != 0)
-        return err_set(err, ERR_BUSY, "the file changed meanwhile: try again");
+        return 0; /* it landed meanwhile, or was written: the caller decides anew */
+    call->done = true;
     struct index_content copy = row;
     copy.id = call->to;
     row.flags &= ~(unsigned)CONTENT_PINNED;
@@ -282,9 +283,10 @@ content_aside_locked(struct volume_service *service, struct inode *inode, int64_
         return err_set(err, ERR_BUSY, "the file changed meanwhile: try again");
     if (index_write(service->index, INDEX_NORMAL, number_tx, &call, err) != 0)
         return -1;
-    if (make_copy(service, &call, err) == 0 &&
-        index_write(service->index, INDEX_FULL, aside_tx, &call, err) == 0)
-        return 0;
-    cache_remove(service->cache, call.to);
-    return -1;
+    int rc = make_copy(service, &call, err);
+    if (rc == 0)
+        rc = index_write(service->index, INDEX_FULL, aside_tx, &call, err);
+    if (rc != 0 || !call.done)
+        cache_remove(service->cache, call.to);
+    return rc;
 }

@@ -102,6 +102,8 @@ volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct
         return 0;
     pthread_mutex_lock(&inode->lock);
     int rc = told_error(inode, err);
+    if (file->lent_writer)
+        cache_file_settle(inode->file);
     call.content = inode->content;
     if (rc == 0 && inode->state == CONTENT_LIVE && (inode->content_flags & CONTENT_ACKED) == 0) {
         rc = index_write(file->service->index, INDEX_NORMAL, flush_tx, &call, err);

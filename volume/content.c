@@ -373,7 +373,8 @@ decide_write(struct volume_service *service, const struct volume_ctx *ctx,
                                  .flags = call->content.flags,
                                  .attempt_sent = call->attempt_sent,
                                  .other_writers = inode->writers > 0,
-                                 .backing_lent = inode->lent > 0,
+                                 .backing_lent =
+                                     inode->lent > 0 && inode->content == call->content.id,
                                  .copied = call->copied,
                                  .size = call->has_content ? call->content.size : call->node.size };
     if (!call->has_content && inode->file != NULL && (call->node.flags & INDEX_NODE_ORPHAN) != 0) {

@@ -354,7 +354,8 @@ int content_freeze_and_locked(struct volume_service *service, struct inode *inod
                               void *arg, struct err *err) MUST_CHECK;
 void content_meta_fill(struct index_tx *tx, const struct index_node *node,
                        const struct index_content *content, struct cache_meta *out);
-/* Content `number` is immutable and lent to readers: a copy of it gets a row, and what is sent goes on with that (backing.c). */
+/* Content `number` is immutable and lent to readers: a copy of it gets a row, and what is sent goes on with that (backing.c), unless
+ * it changed meanwhile. */
 int content_aside_locked(struct volume_service *service, struct inode *inode, int64_t number,
                          struct err *err) MUST_CHECK;
 /* The newest FROZEN content row of a node; ERR_NOT_FOUND. */

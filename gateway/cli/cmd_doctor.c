@@ -281,6 +281,11 @@ check_gateway(struct doctor *d)
     if (!get_bool(held, "can_mount"))
         say(d, WARN, "mounts",
             "this gateway cannot mount: is holdfast-mounter installed beside it?");
+    else if (get_int(held, "mounts_plain") > 0)
+        say(d, WARN, "passthrough", "off for %lld mounts, which are slower: %s",
+            (long long)get_int(held, "mounts_plain"), get_text(held, "mounts_plain_why"));
+    else if (get_int(held, "mounts") > 0)
+        say(d, OK, "passthrough", "on: the kernel reads and writes local files itself");
 }
 
 int

@@ -177,6 +177,21 @@ takeover_lines(const json_t *s)
         print_line("takeover   yes (%s)", get_text(takeover, "mode"));
 }
 
+static void
+mount_lines(const json_t *status)
+{
+    if (!get_bool(status, "can_mount")) {
+        print_line("mounts     this gateway cannot mount: see 'holdfast doctor'");
+        return;
+    }
+    print_line("mounts     %lld active, %lld failed", (long long)get_int(status, "mounts"),
+               (long long)get_int(status, "mounts_failed"));
+    if (get_int(status, "mounts_plain") > 0)
+        print_line("           %lld without passthrough, so slower: %s",
+                   (long long)get_int(status, "mounts_plain"),
+                   get_text(status, "mounts_plain_why"));
+}
+
 int
 cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
 {
@@ -192,11 +207,7 @@ cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
     request_lines(json_object_get(held, "store"));
     sync_lines(held);
     cache_lines(held);
-    if (get_bool(held, "can_mount"))
-        print_line("mounts     %lld active, %lld failed", (long long)get_int(held, "mounts"),
-                   (long long)get_int(held, "mounts_failed"));
-    else
-        print_line("mounts     this gateway cannot mount: see 'holdfast doctor'");
+    mount_lines(held);
     takeover_lines(held);
     print_line("gateway    %s, since %s, state %s", get_text(held, "version"),
                get_text(held, "started"), get_text(held, "state_dir"));
