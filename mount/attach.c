@@ -247,6 +247,7 @@ attach_session(struct entry *entry, const struct volume_info *volume, int64_t ro
         .volumes = service->args.volumes,
         .park = service->park,
         .lender = service->lender,
+        .events = service->events,
         .id = entry->info.id,
         .volume = volume->id,
         .root = root,
@@ -369,6 +370,7 @@ attach_mount(struct entry *entry, const struct volume_info *volume, enum attach_
     }
     pthread_mutex_lock(&service->mutex);
     entry->session = session;
+    session_set_lease(session, entry->info.expires_ns);
     pthread_mutex_unlock(&service->mutex);
     volume_kernels(service->args.volumes, 1);
     if (done == 0 && check_live(entry, err) == 0) {

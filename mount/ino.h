@@ -5,7 +5,8 @@
 
 /*
  * Inode numbers of a mount are the index's node ids, which are never reused and need no table (a takeover depends on it); only
- * FUSE wants its root to be 1. So 1 and the mounted folder's node change places: still one to one, in both directions. Pure.
+ * FUSE wants its root to be 1. So 1 and the mounted folder's node change places: still one to one, in both directions. Numbers with bit 62 are
+ * those of `.holdfast/` (virtual.h). Pure.
  */
 #define INO_ROOT 1
 

@@ -124,6 +124,8 @@ set_lease_locked(struct entry *entry, int64_t lease_ns)
     entry->info.lease_ns = lease_ns;
     entry->info.expires_ns = lease_ns > 0 ? clock_wall_ns() + lease_ns : 0;
     entry->expires_boot_ns = lease_ns > 0 ? clock_boot_ns() + lease_ns : 0;
+    if (entry->session)
+        session_set_lease(entry->session, entry->info.expires_ns);
 }
 
 /* Without the slash that a user may type at the end. */

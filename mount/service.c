@@ -14,9 +14,10 @@
 /* ---- the volume's events outlive us: a hook that is never freed stands between ---- */
 
 struct watch {
-    pthread_mutex_t mutex; /* held over notifier_event(), which never blocks */
+    pthread_mutex_t mutex; /* held over notifier_event() and event_log_event(): they never block */
     struct notifier *notifier;
     struct volume_service *volumes;
+    struct event_log *events;
     struct watch *next;
 };
 static struct watch *watches; /* all of the process, so that none counts as lost */
@@ -32,6 +33,8 @@ on_event(void *arg, const struct volume_event *event)
     bool own = event->connection != 0 && watch->notifier && volume_kernel_count(watch->volumes) < 2;
     if (watch->notifier && !own)
         notifier_event(watch->notifier, event);
+    if (watch->events)
+        event_log_event(watch->events, event);
 }
 
 static void
@@ -54,6 +57,7 @@ start_watching(struct mount_service *service, struct err *err)
     pthread_mutex_init(&watch->mutex, NULL);
     watch->notifier = service->notifier;
     watch->volumes = service->args.volumes;
+    watch->events = service->events;
     pthread_mutex_lock(&watches_mutex);
     watch->next = watches;
     watches = watch;
@@ -70,6 +74,7 @@ stop_watching(struct mount_service *service)
         return;
     pthread_mutex_lock(&service->watch->mutex);
     service->watch->notifier = NULL;
+    service->watch->events = NULL;
     pthread_mutex_unlock(&service->watch->mutex);
 }
 
@@ -138,7 +143,9 @@ start_parts(struct mount_service *service, struct err *err)
     if (!service->park)
         return -1;
     service->notifier = notifier_new(sessions_of, service, NOTIFY_QUEUE, err);
-    if (!service->notifier || start_watching(service, err) < 0 || start_lending(service, err) < 0)
+    if (service->notifier)
+        service->events = event_log_new(err);
+    if (!service->events || start_watching(service, err) < 0 || start_lending(service, err) < 0)
         return -1;
     if (pthread_create(&service->keeper, NULL, keeper_main, service) != 0)
         return err_set(err, ERR_NOMEM, "no thread for the mounts");
@@ -231,6 +238,7 @@ mount_service_close(struct mount_service *service, int64_t deadline_ns)
     park_free(service->park);
     if (!unserved)
         mounter_end(service->mounter);
+    event_log_free(service->events);
     mounter_free(service->mounter);
     pthread_cond_destroy(&service->changed);
     pthread_mutex_destroy(&service->mutex);

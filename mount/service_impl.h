@@ -31,6 +31,7 @@ struct mount_service {
     struct mounter *mounter; /* NULL: fusermount3 */
     struct park *park;
     struct notifier *notifier;
+    struct event_log *events;
     struct watch *watch;
     struct lender *lender; /* NULL: no mounter, so no passthrough */
     pthread_mutex_t

@@ -210,6 +210,7 @@ fill_ops(struct fuse_lowlevel_ops *ops)
     session_xattrs_ops(ops);
     session_files_ops(ops);
     session_folders_ops(ops);
+    session_virtual_ops(ops);
 }
 
 static int
@@ -258,7 +259,8 @@ session_new(const struct session_args *args, struct err *err)
     session->handles.arg = session;
     session->refs = 1;
     session->ended = true; /* not started yet */
-    if (backing_table_init(&session->backings, err) == 0 && make_fuse(session, err) == 0)
+    if (session_virtual_init(session, err) == 0 &&
+        backing_table_init(&session->backings, err) == 0 && make_fuse(session, err) == 0)
         return session;
     session_unref(session);
     return NULL;
@@ -395,6 +397,7 @@ destroy(struct session *session)
     if (session->fuse)
         fuse_session_destroy(session->fuse);
     carry_unmap(session->args.carry);
+    session_virtual_release(session);
     free(session->path);
     pthread_cond_destroy(&session->changed);
     pthread_mutex_destroy(&session->mutex);

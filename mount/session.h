@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "mount/carry.h"
+#include "mount/event_log.h"
 #include "mount/mount.h"
 #include "mount/mounter.h"
 #include "mount/park.h"
@@ -20,9 +21,10 @@ struct lender;
 
 struct session_args {
     struct volume_service *volumes;
-    struct park *park;     /* shared by all mounts */
-    struct lender *lender; /* NULL: no passthrough */
-    int64_t id;            /* connection number = mount id */
+    struct park *park;        /* shared by all mounts */
+    struct event_log *events; /* likewise; NULL: `.holdfast/events` tells nothing */
+    struct lender *lender;    /* NULL: no passthrough */
+    int64_t id;               /* connection number = mount id */
     int64_t volume;
     int64_t root;        /* the mounted folder's node */
     int64_t volume_root; /* the volume's root node: there `.holdfast` is reserved */
@@ -67,6 +69,8 @@ void session_unref(struct session *session);
 
 int64_t session_id(const struct session *session);
 int64_t session_volume(const struct session *session);
+/* When the mount's lease ends (wall, 0: never), for `.holdfast/status`. */
+void session_set_lease(struct session *session, int64_t end_ns);
 uint64_t session_requests(struct session *session);
 uint64_t session_parked(struct session *session);
 /* What a takeover needs, once INIT came; false before. The index's uuid is the caller's to add. */

@@ -11,6 +11,7 @@
 #include "mount/handle.h"
 #include "mount/ino.h"
 #include "mount/session.h"
+#include "mount/virtual.h"
 
 /* So long entries and attributes are believed at least, and at most: what else happens here is told at once, what others do in
  * the bucket is found when the folder is listed anew (attr.fresh_ns). */
@@ -27,6 +28,24 @@ struct loop_thread {
     char *reply; /* for READ, MAX_WRITE bytes */
 };
 
+/* Of `.holdfast/`: texts as they were when their files were opened, so that a reader sees one of them. They may go at any time (a
+ * takeover): then the text is made anew. */
+struct snapshot {
+    struct snapshot *next;
+    uint64_t fh;
+    struct buf text;
+};
+struct session_virtual {
+    pthread_mutex_t mutex; /* all but the lease; may be held over reads of the index */
+    struct event_log *log; /* NULL: none */
+    struct snapshot *snapshots;
+    uint64_t last_fh;
+    struct buf events; /* the text so far */
+    uint64_t seen;     /* number of the last event in it */
+    int64_t changed_ns;
+    _Atomic int64_t lease_end_ns; /* wall, 0: none */
+};
+
 struct session {
     struct session_args args; /* strings are copies */
     char volume_name[LIMIT_VOLUME_NAME + 1];
@@ -35,6 +54,7 @@ struct session {
     struct fuse_session *fuse;
     char *path; /* mounted by libfuse itself, else NULL */
     struct handle_table handles;
+    struct session_virtual virtual;
     struct backing_table backings;
     const struct mounter_backing
         *lent; /* while an adopted one's files are opened again: by the mounter's table */
@@ -191,6 +211,10 @@ int session_ask_again(struct session *session, struct err *err) MUST_CHECK;
 void session_names_ops(struct fuse_lowlevel_ops *ops);
 void session_attributes_ops(struct fuse_lowlevel_ops *ops);
 void session_xattrs_ops(struct fuse_lowlevel_ops *ops);
+/* `.holdfast/`: stands before the others' handlers, so call it last. */
+void session_virtual_ops(struct fuse_lowlevel_ops *ops);
+int session_virtual_init(struct session *session, struct err *err) MUST_CHECK;
+void session_virtual_release(struct session *session);
 void session_files_ops(struct fuse_lowlevel_ops *ops);
 void session_folders_ops(struct fuse_lowlevel_ops *ops);
 

@@ -371,6 +371,9 @@ struct volume_barrier {
  * those of an earlier service are in the lists only. */
 int volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns,
                  struct volume_barrier *out, struct err *err) MUST_CHECK;
+/* The same wait, and nothing is told: its conflicts stay news for the next barrier. */
+int volume_flush_quietly(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+                         struct volume_barrier *out, struct err *err) MUST_CHECK;
 struct volume_unsynced {
     const char *key;
     const char *path; /* "" when the name is gone (a delete under way) */
@@ -385,6 +388,11 @@ int volume_unsynced_each(struct volume_service *service, int64_t volume, unsigne
                          volume_unsynced_fn *fn, void *arg, struct err *err) MUST_CHECK;
 int volume_conflict_each(struct volume_service *service, int64_t volume, index_conflict_fn *fn,
                          void *arg, struct err *err) MUST_CHECK;
+/* The loser's bytes: how many (`out` NULL) or some of them, short only at their end. From the disk until they are in the bucket,
+ * then from there (ctx->nowait: ERR_AGAIN). */
+ssize_t volume_conflict_read(struct volume_service *service, const struct volume_ctx *ctx,
+                             const char *id, void *out, size_t len, uint64_t off,
+                             struct err *err) MUST_CHECK;
 
 /* Keys in the folders listed since the start that cannot be shown as files (INV-12). */
 struct volume_unreachable {

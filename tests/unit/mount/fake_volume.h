@@ -50,6 +50,7 @@ static struct {
     struct index_mount rows[16];
     size_t row_count;
     int64_t next_row;
+    bool unsynced;
     int flush_fails; /* err_code of volume_flush(), 0: none */
 } fake = { .mutex = PTHREAD_MUTEX_INITIALIZER, .next = FAKE_ROOT, .next_row = 1 };
 static struct volume_service fake_service;
@@ -832,6 +833,67 @@ volume_flush(struct volume_service *service, int64_t volume, int64_t deadline_ns
     (void)deadline_ns;
     (void)out;
     return fake.flush_fails ? err_set(err, (enum err_code)fake.flush_fails, "not yet") : 0;
+}
+
+int
+volume_flush_quietly(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+                     struct volume_barrier *out, struct err *err)
+{
+    memset(out, 0, sizeof(*out));
+    return volume_flush(service, volume, deadline_ns, out, err);
+}
+
+int
+volume_status(struct volume_service *service, struct volume_status *out, struct err *err)
+{
+    (void)service;
+    (void)err;
+    memset(out, 0, sizeof(*out));
+    out->store_ok = true;
+    return 0;
+}
+
+/* One file that waits, and one conflict. */
+int
+volume_unsynced_each(struct volume_service *service, int64_t volume, unsigned limit,
+                     volume_unsynced_fn *fn, void *arg, struct err *err)
+{
+    static const struct volume_unsynced row = {
+        .key = "pre/sub/b", .path = "sub/b", .what = "upload", .size = 7, .last_error = ""
+    };
+    (void)service;
+    (void)volume;
+    (void)limit;
+    return fake.unsynced ? fn(arg, &row, err) : 0;
+}
+
+int
+volume_conflict_each(struct volume_service *service, int64_t volume, index_conflict_fn *fn,
+                     void *arg, struct err *err)
+{
+    static struct index_conflict row = { .id = "01KB8Q4Z017M3XW9D2TR5VNC6H",
+                                         .path = "sub/b",
+                                         .reason = "conflict",
+                                         .mine_version = "mine" };
+    (void)service;
+    (void)volume;
+    return fake.unsynced ? fn(arg, &row, err) : 0;
+}
+
+ssize_t
+volume_conflict_read(struct volume_service *service, const struct volume_ctx *ctx, const char *id,
+                     void *out, size_t len, uint64_t off, struct err *err)
+{
+    static const char bytes[] = "the loser's bytes";
+    (void)service;
+    (void)id;
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "in the bucket");
+    size_t left = off < sizeof(bytes) - 1 ? sizeof(bytes) - 1 - off : 0;
+    if (!out)
+        return sizeof(bytes) - 1;
+    memcpy(out, bytes + off, left < len ? left : len);
+    return (ssize_t)(left < len ? left : len);
 }
 
 int

@@ -54,6 +54,143 @@ check_xattrs(void)
 }
 
 static void
+read_text(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    ssize_t got = read(fd, out, size - 1);
+    assert_true(got >= 0);
+    out[got] = '\0';
+    assert_int_equal(close(fd), 0);
+}
+
+/* Whatever is tried: errno, 0 for success. */
+static int
+outcome(int rc)
+{
+    return rc < 0 ? errno : 0;
+}
+
+static void
+use_virtual(struct mount_service *service, const struct mount_info *info)
+{
+    static char text[8192];
+    struct stat st, before;
+    (void)service;
+    (void)info;
+    put_file(in_work("m/a"), "hello");
+    assert_int_equal(stat(in_work("m/.holdfast"), &before), 0);
+    assert_int_equal(before.st_mode, S_IFDIR | 0555);
+    fake.unsynced = true;
+    read_text(in_work("m/.holdfast/status"), text, sizeof(text));
+    assert_non_null(strstr(text, "\"volume\":\"fake\""));
+    read_text(in_work("m/.holdfast/unsynced"), text, sizeof(text));
+    assert_non_null(strstr(text, "\"path\":\"sub/b\""));
+    assert_int_equal(stat(in_work("m/.holdfast/unsynced"), &st), 0);
+    assert_int_equal(st.st_size, strlen(text));
+#define LOSER "m/.holdfast/conflict/01KB8Q4Z017M3XW9D2TR5VNC6H"
+    check_file(in_work(LOSER "/mine"), "the loser's bytes");
+    assert_int_equal(readlink(in_work(LOSER "/theirs"), text, sizeof(text)), 14);
+    assert_memory_equal(text, "../../../sub/b", 14);
+    assert_int_equal(outcome(access(in_work("m/.holdfast/conflict/other"), F_OK)), ENOENT);
+    fake.unsynced = false;
+    assert_int_equal(stat(in_work("m/.holdfast/unsynced"), &st), 0);
+    assert_int_equal(st.st_size, 0);
+    assert_int_equal(outcome(access(in_work(LOSER), F_OK)), ENOENT);
+    assert_int_equal(outcome(open(in_work("m/.holdfast/status"), O_RDWR | O_CLOEXEC)), EPERM);
+    assert_int_equal(outcome(open(in_work("m/.holdfast/x"), O_CREAT | O_CLOEXEC, 0600)), EPERM);
+    assert_int_equal(outcome(mkdir(in_work("m/.holdfast/x"), 0700)), EPERM);
+    assert_int_equal(outcome(unlink(in_work("m/.holdfast/status"))), EPERM);
+    assert_int_equal(outcome(rmdir(in_work("m/.holdfast"))), EPERM);
+    assert_int_equal(outcome(rename(in_work("m/.holdfast"), in_work("m/x"))), EPERM);
+    assert_int_equal(outcome(rename(in_work("m/a"), in_work("m/.holdfast/a"))), EPERM);
+    assert_int_equal(outcome(symlink("x", in_work("m/.holdfast/x"))), EPERM);
+    assert_int_equal(outcome(chmod(in_work("m/.holdfast/status"), 0777)), EPERM);
+    assert_int_equal(outcome(truncate(in_work("m/.holdfast/status"), 0)), EPERM);
+    assert_int_equal(outcome(setxattr(in_work("m/.holdfast"), "user.x", "y", 1, 0)), ENOTSUP);
+}
+
+static void
+test_virtual(void **state)
+{
+    (void)state;
+    with_mount(use_virtual);
+}
+
+/* The bytes are those of the open; what is written into flush waits, and fails when it waited in vain. */
+static void
+use_virtual_files(struct mount_service *service, const struct mount_info *info)
+{
+    static char text[8192];
+    (void)service;
+    (void)info;
+    fake.unsynced = true;
+    int fd = open(in_work("m/.holdfast/unsynced"), O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(read(fd, text, 10), 10);
+    fake.unsynced = false;
+    ssize_t rest = read(fd, text + 10, sizeof(text) - 10);
+    assert_true(rest > 0 && text[9 + rest] == '\n');
+    assert_int_equal(read(fd, text, sizeof(text)), 0);
+    assert_int_equal(close(fd), 0);
+    read_text(in_work("m/.holdfast/flush"), text, sizeof(text));
+    assert_non_null(strstr(text, "\"synced\":true"));
+    put_file(in_work("m/.holdfast/flush"), "now");
+    fake.flush_fails = ERR_NOT_SYNCED;
+    read_text(in_work("m/.holdfast/flush"), text, sizeof(text));
+    assert_non_null(strstr(text, "\"synced\":false"));
+    fd = open(in_work("m/.holdfast/flush"), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "1", 1), -1);
+    assert_int_equal(errno, EIO);
+    assert_int_equal(close(fd), 0);
+    fake.flush_fails = 0;
+}
+
+static void
+test_virtual_files(void **state)
+{
+    (void)state;
+    with_mount(use_virtual_files);
+}
+
+static void
+use_event_text(struct mount_service *service, const struct mount_info *info)
+{
+    static char text[8192];
+    struct stat before, after;
+    struct volume_event event = { .kind = VOLUME_EVENT_CHANGED,
+                                  .volume = 1,
+                                  .parent = FAKE_ROOT,
+                                  .connection = info->id,
+                                  .name = "seen" };
+    (void)service;
+    int fd = open(in_work("m/.holdfast/events"), O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    ssize_t had = read(fd, text, sizeof(text));
+    assert_true(had > 0);
+    assert_int_equal(memcmp(text, "{\"first_seq\":", 13), 0);
+    assert_int_equal(read(fd, text, sizeof(text)), 0);
+    assert_int_equal(fstat(fd, &before), 0);
+    assert_int_equal(before.st_size, had);
+    fake.watch(fake.watch_arg, &event);
+    assert_int_equal(fstat(fd, &after), 0);
+    assert_true(after.st_size > before.st_size);
+    ssize_t more = read(fd, text, sizeof(text) - 1);
+    assert_int_equal(more, after.st_size - before.st_size);
+    text[more] = '\0';
+    assert_non_null(strstr(text, "\"path\":\"seen\""));
+    assert_int_equal(close(fd), 0);
+}
+
+static void
+test_virtual_events(void **state)
+{
+    (void)state;
+    with_mount(use_event_text);
+}
+
+static void
 use_files(struct mount_service *service, const struct mount_info *info)
 {
     struct stat st;
@@ -122,11 +259,11 @@ use_names(struct mount_service *service, const struct mount_info *info)
     check_file(in_work("m/d/y"), "two");
     assert_int_equal(access(in_work("m/d/x"), F_OK), -1);
     assert_int_equal(mkdir(in_work("m/.holdfast"), 0755), -1);
-    assert_int_equal(errno, EPERM);
+    assert_int_equal(errno, EEXIST);
     assert_int_equal(open(in_work("m/.holdfast-x"), O_CREAT | O_WRONLY | O_CLOEXEC, 0644), -1);
     assert_int_equal(errno, EPERM);
     assert_int_equal(rename(in_work("m/d/y"), in_work("m/.holdfast")), -1);
-    assert_int_equal(errno, EPERM);
+    assert_int_equal(errno, EISDIR);
     put_file(in_work("m/d/.holdfast"), "below the root it is a name like others");
     assert_int_equal(unlink(in_work("m/d/.holdfast")), 0);
     /* An open file without a name goes on living. */
@@ -433,9 +570,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_files),        TEST(test_names),    TEST(test_listing),
-        TEST(test_big_file),     TEST(test_folder),   TEST(test_events),
-        TEST(test_slow_objects), TEST(test_deadline), TEST(test_interrupt),
+        TEST(test_files),          TEST(test_virtual),  TEST(test_virtual_files),
+        TEST(test_virtual_events), TEST(test_names),    TEST(test_listing),
+        TEST(test_big_file),       TEST(test_folder),   TEST(test_events),
+        TEST(test_slow_objects),   TEST(test_deadline), TEST(test_interrupt),
     };
     if (!can_mount()) {
         (void)printf("skip: needs root, /dev/fuse and holdfast-mounter beside the tests\n");
