@@ -53,8 +53,12 @@ run_setattr(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     struct volume_attr attr;
     struct volume_change change = call->change;
-    if (change.bits == 0)
-        return run_getattr(call, ctx, err);
+    if (change.bits == 0) { /* chown(2) with -1 twice: a change of nothing, which moves the ctime */
+        if (volume_getattr(call->session->args.volumes, ctx, call->node, &attr, err) < 0)
+            return -1;
+        change.bits = VOLUME_SET_UID;
+        change.uid = attr.uid;
+    }
     if (drop_privileges(call, ctx, &change, err) < 0 ||
         volume_setattr(call->session->args.volumes, ctx, call->node, &change, &attr, err) < 0)
         return -1;

@@ -292,13 +292,15 @@ volume_file_seek(struct volume_file *file, const struct volume_ctx *ctx, uint64_
     if (fstat(cache_file_fd(inode->file), &st) != 0)
         return err_sys(err, errno, "cannot look at a content file");
     if (off >= (uint64_t)st.st_size)
-        return err_sys(err, ENXIO, "beyond the end");
+        return err_set(err, ERR_RANGE, "beyond the end");
     if (!cache_complete(inode->file)) {
         /* What is not here yet counts as data: the holes of a partial file are ours, not the user's. */
         *out = whence == SEEK_DATA ? off : (uint64_t)st.st_size;
         return 0;
     }
     off_t at = lseek(cache_file_fd(inode->file), (off_t)off, whence);
+    if (at < 0 && errno == ENXIO)
+        return err_set(err, ERR_RANGE, "no data behind it");
     if (at < 0)
         return err_sys(err, errno, "cannot seek");
     *out = (uint64_t)at;
