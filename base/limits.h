@@ -29,6 +29,7 @@
 /* Files. */
 #define LIMIT_FILE_SIZE (5ull << 40)
 #define LIMIT_SYMLINK 4096
+#define LIMIT_LINKS 1000 /* names of one file */
 #define CACHE_BLOCK_SIZE (1u << 20)
 
 /* JSON and configuration documents that we read whole. */

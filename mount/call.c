@@ -105,7 +105,7 @@ call_fill_stat(const struct session *session, const struct volume_attr *attr, st
     memset(out, 0, sizeof(*out));
     out->st_ino = ino_of_node(attr->node, session->args.root);
     out->st_mode = attr->mode;
-    out->st_nlink = orphan ? 0 : 1; /* 1 for a folder: "not counted" */
+    out->st_nlink = orphan ? 0 : attr->nlink; /* 1 for a folder: "not counted" */
     out->st_uid = attr->uid;
     out->st_gid = attr->gid;
     out->st_rdev = (dev_t)attr->rdev;

@@ -156,13 +156,26 @@ on_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *na
     call_start(&call);
 }
 
+static int
+run_link(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct volume_attr attr;
+    struct volume_name at = { call->node2, call->name, strlen(call->name) };
+    if (check_reserved(call, call->node2, call->name, err) < 0 ||
+        volume_link(call->session->args.volumes, ctx, call->node, &at, &attr, err) < 0)
+        return -1;
+    return call_reply_entry(call, &attr);
+}
+
 static void
 on_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-    (void)ino;
-    (void)parent;
-    (void)name;
-    (void)fuse_reply_err(req, EPERM); /* one file is one object under one key */
+    static const struct op op = { "link", run_link, 0 };
+    struct call call;
+    call_init(&call, req, &op, ino);
+    call.node2 = ino_to_node(parent, call.session->args.root);
+    call.name = name;
+    call_start(&call);
 }
 
 /* ---- fewer names ---- */

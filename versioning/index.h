@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 4
+#define INDEX_FORMAT 5
 
 struct index_options {
     bool create;
@@ -98,6 +98,9 @@ enum index_node_flags {
         16, /* a key that cannot be a Linux name: listed as unreachable, not shown */
     INDEX_NODE_LOSER =
         32, /* an orphan whose writer lost its name: what it still writes is kept as a conflict */
+    INDEX_NODE_LINK =
+        64, /* another name of an inode (table links): its bytes and attributes are the inode's */
+    INDEX_NODE_LINKED = 128, /* an inode with further names */
 };
 #define INDEX_ATIME_1970 INT64_MIN
 struct index_node {
@@ -189,6 +192,24 @@ int index_xattrs_get(struct index_tx *tx, int64_t node, struct buf *out,
                      struct err *err) MUST_CHECK;
 int index_xattrs_put(struct index_tx *tx, int64_t node, const void *data, size_t len,
                      struct err *err) MUST_CHECK;
+
+/* ---- links: further names of an inode (docs/adr/0008) ---- */
+struct index_link {
+    int64_t node;  /* the name's, with INDEX_NODE_LINK; its end ends the row */
+    int64_t inode; /* the node that it is a name of, with INDEX_NODE_LINKED */
+    char version
+        [LIMIT_ETAG]; /* of the inode: what the name's newest own bytes are a copy of (a foreign one by its ETag); "":
+                                 none yet */
+};
+typedef int index_link_fn(void *arg, const struct index_link *row, struct err *err);
+int index_link_get(struct index_tx *tx, int64_t node, struct index_link *out,
+                   struct err *err) MUST_CHECK;
+int index_link_put(struct index_tx *tx, const struct index_link *row, struct err *err) MUST_CHECK;
+int index_link_delete(struct index_tx *tx, int64_t node, struct err *err) MUST_CHECK;
+/* Names of an inode in order of their nodes, greater than `after`. `fn` may not change links. */
+int index_link_each(struct index_tx *tx, int64_t inode, int64_t after, index_link_fn *fn, void *arg,
+                    struct err *err) MUST_CHECK;
+int index_link_count(struct index_tx *tx, int64_t inode, uint32_t *out, struct err *err) MUST_CHECK;
 
 /* ---- contents: one row per content file in the cache ---- */
 struct index_content {

@@ -71,7 +71,7 @@ struct index_counters {
     int64_t last[COUNTER_COUNT];
 };
 
-extern const struct index_table index_table_extras;
+extern const struct index_table index_table_extras, index_table_links;
 extern const struct index_table index_table_counters, index_table_meta, index_table_volumes,
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
     index_table_versions, index_table_conflicts, index_table_opens, index_table_answers,
@@ -131,6 +131,11 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(XATTRS_GET, RAW, NULL, "SELECT data, crc FROM xattrs WHERE node = ?1")                       \
     X(XATTRS_PUT, RAW, NULL, "INSERT OR REPLACE INTO xattrs(node, data, crc) VALUES (?1, ?2, ?3)") \
     X(XATTRS_DELETE, RAW, NULL, "DELETE FROM xattrs WHERE node = ?1")                              \
+    X(LINK_GET, SELECT, &index_table_links, "WHERE node = ?1")                                     \
+    X(LINK_PUT, REPLACE, &index_table_links, "")                                                   \
+    X(LINK_DELETE, DELETE, &index_table_links, "WHERE node = ?1")                                  \
+    X(LINK_EACH, SELECT, &index_table_links, "WHERE inode = ?1 AND node > ?2 ORDER BY node")       \
+    X(LINK_COUNT, RAW, NULL, "SELECT count(*) FROM links WHERE inode = ?1")                        \
     X(CONTENT_GET, SELECT, &index_table_contents, "WHERE id = ?1")                                 \
     X(CONTENT_EACH, SELECT, &index_table_contents, "ORDER BY id")                                  \
     X(CONTENT_OF_NODE, SELECT, &index_table_contents, "WHERE node = ?1 ORDER BY id DESC")          \

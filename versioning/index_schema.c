@@ -114,8 +114,15 @@ static const char schema_3[] =
 
 static const char schema_4[] = "ALTER TABLE nodes ADD COLUMN atime_ns INTEGER NOT NULL DEFAULT 0;";
 
+static const char schema_5[] =
+    "CREATE TABLE links (node INTEGER PRIMARY KEY, inode INTEGER NOT NULL, version TEXT NOT NULL,"
+    "  crc INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX links_inode ON links (inode, node);"
+    "CREATE TRIGGER links_drop AFTER DELETE ON nodes WHEN (old.flags & 64) <> 0 BEGIN"
+    "  DELETE FROM links WHERE node = old.id; END;";
+
 /* Step i leads from format i to i + 1. */
-static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4 };
+static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4, schema_5 };
 
 /* What a new index starts with. */
 static int

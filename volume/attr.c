@@ -1,5 +1,5 @@
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/link_impl.h"
 
 /* Reading a file does not change its access time: only who sets it does. */
 static int64_t
@@ -10,11 +10,11 @@ access_time(const struct index_node *node)
     return node->atime_ns == INDEX_ATIME_1970 ? 0 : node->atime_ns;
 }
 
-int
-attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
-          struct err *err)
+static int
+fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out, struct err *err)
 {
     memset(out, 0, sizeof(*out));
+    out->nlink = 1;
     out->node = node->id;
     out->parent = node->parent;
     out->volume = node->volume;
@@ -45,6 +45,26 @@ attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr
         text_set(out->version, version);
     if (node->kind == INDEX_SYMLINK)
         out->size = strlen(node->target);
+    if ((node->flags & INDEX_NODE_LINKED) == 0)
+        return 0;
+    uint32_t further = 0;
+    if (index_link_count(tx, node->id, &further, err) != 0)
+        return -1;
+    out->nlink = 1 + further;
+    return 0;
+}
+
+int
+attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
+          struct err *err)
+{
+    struct index_node inode;
+    if ((node->flags & INDEX_NODE_LINK) == 0)
+        return fill(tx, node, out, err);
+    inode = *node;
+    if (link_resolve(tx, &inode, err) != 0 || fill(tx, &inode, out, err) != 0)
+        return -1;
+    out->parent = node->parent;
     return 0;
 }
 

@@ -6,7 +6,7 @@
 #include "base/path.h"
 #include "base/scope.h"
 #include "volume/form_impl.h"
-#include "volume/service_impl.h"
+#include "volume/link_impl.h"
 
 /*
  * Whole files from HTTP, the command line and restores: stage → rows and work item in one transaction → conditional PUT by
@@ -191,23 +191,25 @@ fill_content(struct commit_call *call)
     text_set(row->run, call->upload->run);
 }
 
-/* Somebody has the present file open: it goes on as an orphan, like rename-over (docs/mechanisms.md section 2). */
+/* Somebody has the present file open: it goes on as an orphan, like rename-over (docs/mechanisms.md section 2). One with other
+ * names goes on under them. */
 static int
 make_room(struct index_tx *tx, struct commit_call *call, struct err *err)
 {
     struct index_node old = call->node;
-    if (!call->existed || inode_open_count(&call->service->inodes, old.id) == 0)
+    bool linked = (old.flags & (INDEX_NODE_LINK | INDEX_NODE_LINKED)) != 0;
+    if (!call->existed || (!linked && inode_open_count(&call->service->inodes, old.id) == 0))
         return 0;
-    uint32_t mode = old.mode;
+    uint32_t mode = call->attr->mode;
     call->existed = false;
-    if (node_mark_loser(tx, &old, err) != 0 ||
+    if ((!linked && node_mark_loser(tx, &old, err) != 0) ||
         node_unname(call->service, tx, &old, true, &call->drop, err) != 0)
         return -1;
     if ((old.flags & INDEX_NODE_LOSER) != 0)
         inode_tell_loser(call->service, old.id);
     memset(&call->node, 0, sizeof(call->node));
     call->node.mode = mode;
-    call->replaced = old.id;
+    call->replaced = call->attr->node;
     return 0;
 }
 
@@ -215,7 +217,7 @@ static int
 write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
 {
     struct volume_name at = { .parent = call->parent, .name = call->name, .len = call->name_len };
-    uint32_t old_mode = call->node.mode;
+    uint32_t old_mode = call->existed ? call->attr->mode : 0;
     if (make_room(tx, call, err) != 0)
         return -1;
     if (!call->existed) {

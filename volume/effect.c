@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/path.h"
-#include "volume/service_impl.h"
+#include "volume/link_impl.h"
 
 /* How an effect that versioning/sync.h decided changes the rows. Everything runs inside an index transaction. */
 
@@ -80,7 +80,8 @@ landed_without_bytes(struct index_tx *tx, struct index_node *node, const struct 
                      struct drop_list *drop, struct err *err)
 {
     struct index_content row;
-    if (node->kind != INDEX_FILE || strcmp(node->version, effect->version) == 0)
+    if (node->kind != INDEX_FILE || (node->flags & INDEX_NODE_LINK) != 0 ||
+        strcmp(node->version, effect->version) == 0)
         return 0;
     if (node->content != 0) {
         if (index_content_get(tx, node->content, &row, err) != 0)
@@ -144,7 +145,8 @@ clean_content(struct view_change *change, struct index_node *node, bool here, st
         here && node->kind != INDEX_DIR ? change->key + strlen(change->kv->volume.prefix) : NULL;
     if (record_version(tx, node, path, &find.row, &effect->have, err) != 0)
         return -1;
-    if (node->kind == INDEX_FILE && node->content == find.row.id) {
+    bool follows = (node->flags & INDEX_NODE_LINK) != 0; /* its copy was made for this */
+    if (node->kind == INDEX_FILE && node->content == find.row.id && !follows) {
         find.row.state = CONTENT_CLEAN;
         text_set(find.row.etag, effect->have.etag);
         if (index_content_update(tx, &find.row, err) != 0)
@@ -186,8 +188,10 @@ place_node(struct view_change *change, struct index_node *node, struct err *err)
     text_set(node->key, key);
     text_set(node->version, effect->version);
     text_set(node->etag, effect->have.etag);
-    if (index_node_update(tx, node, err) != 0)
+    if (index_node_update(tx, node, err) != 0 ||
+        link_want(tx, node, 0, change->kv->intent.since_ns, err) != 0)
         return -1;
+    change->more |= (node->flags & INDEX_NODE_LINKED) != 0;
     return strcmp(old, key) == 0 ? 0 : discard_since(change, old, err);
 }
 
@@ -326,8 +330,8 @@ apply_loser(struct view_change *change, struct err *err)
     if (index_node_get(tx, effect->node, &node, err) != 0 ||
         index_content_of_node(tx, effect->node, match_loser, &pick, err) != 0)
         return -1;
-    /* A folder's marker or a symlink has no bytes worth a conflict: theirs stands. */
-    if (!pick.found || node.kind != INDEX_FILE)
+    /* A folder's marker or a symlink has no bytes worth a conflict: theirs stands. A file with other names keeps its bytes there. */
+    if (!pick.found || node.kind != INDEX_FILE || (node.flags & INDEX_NODE_LINKED) != 0)
         return 0;
     if (node.content == pick.row.id) {
         node.content = 0;
@@ -466,11 +470,21 @@ foreign_replace(struct view_change *change, struct err *err)
     struct index_node node;
     if (index_node_get(tx, change->kv->node.id, &node, err) != 0)
         return -1;
-    if (node.kind != INDEX_DIR && inode_open_count(&change->service->inodes, node.id) > 0) {
-        if (node_mark_loser(tx, &node, err) != 0 ||
+    bool linked = (node.flags & INDEX_NODE_LINKED) != 0;
+    if (link_tell(change->service, tx, &node, err) != 0)
+        return -1;
+    if (node.kind != INDEX_DIR &&
+        (linked || inode_open_count(&change->service->inodes, node.id) > 0)) {
+        if ((!linked && node_mark_loser(tx, &node, err) != 0) ||
             node_unname(change->service, tx, &node, false, change->drop, err) != 0)
             return -1;
         return foreign_new(change, err);
+    }
+    enum volume_event_kind event = VOLUME_EVENT_CHANGED;
+    if ((node.flags & INDEX_NODE_LINK) != 0) {
+        event = VOLUME_EVENT_CREATED; /* another file than kernels know under the name */
+        if (link_break(tx, &node, err) != 0)
+            return -1;
     }
     if (node_drop_contents(tx, node.id, 0, change->drop, err) != 0)
         return -1;
@@ -482,7 +496,7 @@ foreign_replace(struct view_change *change, struct err *err)
         node.mode = S_IFREG | 0644;
         node.target[0] = '\0';
     }
-    return own_foreign(change, &node, VOLUME_EVENT_CHANGED, err);
+    return own_foreign(change, &node, event, err);
 }
 
 /* A folder is there by its marker or by what lies in it: without both the bucket knows of none. */
@@ -521,7 +535,8 @@ foreign_gone(struct view_change *change, struct err *err)
         return index_node_update(tx, &node, err);
     }
     event_emit(change->service, VOLUME_EVENT_REMOVED, &node, 0);
-    if (node_unname(change->service, tx, &node, false, change->drop, err) != 0)
+    if (link_tell(change->service, tx, &node, err) != 0 ||
+        node_unname(change->service, tx, &node, false, change->drop, err) != 0)
         return -1;
     return drop_bare_folders(change, parent, err);
 }

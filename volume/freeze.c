@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/link_impl.h"
 
 /* LIVE becomes FROZEN: what was written is a version from here on, and its key has work (docs/mechanisms.md section 2). Runs
  * with inode->lock held. */
@@ -128,7 +128,9 @@ unfreeze_unchanged(struct index_tx *tx, struct freeze_call *call, struct err *er
         return -1;
     bool waits =
         (call->node.flags & INDEX_NODE_ATTRS_DIRTY) != 0 || strcmp(call->node.key, home) != 0;
-    return waits ? key_want_sync(tx, call->node.volume, home, 0, err) : 0;
+    if (waits && key_want_sync(tx, call->node.volume, home, 0, err) != 0)
+        return -1;
+    return link_want(tx, &call->node, 0, 0, err);
 }
 
 static int
@@ -154,7 +156,10 @@ freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
         return -1;
     if (key_of_node(tx, &call->node, key, err) != 0 || drop_older(tx, call, key, err) != 0)
         return -1;
-    return key_want_sync(tx, call->node.volume, key, call->service->sync_delay_ns, err);
+    int64_t delay = call->service->sync_delay_ns;
+    if (key_want_sync(tx, call->node.volume, key, delay, err) != 0)
+        return -1;
+    return link_want(tx, &call->node, delay, 0, err);
 }
 
 static int

@@ -220,8 +220,8 @@ mark_changed(struct index_tx *tx, struct dir_call *call, int64_t id, struct err 
         *err = missing;
         return -1;
     }
-    /* What is newer here goes out with its own. */
-    if ((node.flags & (INDEX_NODE_ATTRS_DIRTY | INDEX_NODE_ORPHAN)) != 0)
+    /* What is newer here goes out with its own; a further name of a file has its attributes. */
+    if ((node.flags & (INDEX_NODE_ATTRS_DIRTY | INDEX_NODE_ORPHAN | INDEX_NODE_LINK)) != 0)
         return 0;
     if (node.content != 0 && (index_content_get(tx, node.content, &content, &missing) != 0 ||
                               content.state != CONTENT_CLEAN))

@@ -7,7 +7,7 @@
 #include "base/path.h"
 #include "base/scope.h"
 #include "volume/form_impl.h"
-#include "volume/service_impl.h"
+#include "volume/link_impl.h"
 
 /* Changes of names: each is one index transaction, whatever lies below; the objects follow (docs/mechanisms.md section 7). */
 
@@ -480,14 +480,26 @@ node_unname(struct volume_service *service, struct index_tx *tx, struct index_no
             bool discard_object, struct drop_list *drop, struct err *err)
 {
     char home[LIMIT_KEY + 1];
+    struct index_link link = { 0 };
+    struct link_move move = {
+        .service = service, .tx = tx, .discard_object = discard_object, .drop = drop
+    };
+    bool moved = false;
+    if ((node->flags & INDEX_NODE_LINKED) != 0 && link_move_inode(&move, node, &moved, err) != 0)
+        return -1;
+    if (moved)
+        return 0;
+    if ((node->flags & INDEX_NODE_LINK) != 0 && index_link_get(tx, node->id, &link, err) != 0)
+        return -1;
     if (key_of_node(tx, node, home, err) != 0 || key_want_sync(tx, node->volume, home, 0, err) != 0)
         return -1;
     if (discard_object && key_discard(tx, node->volume, node->key, err) != 0)
         return -1;
     if (inode_open_count(&service->inodes, node->id) == 0) {
-        if (node_drop_contents(tx, node->id, 0, drop, err) != 0)
+        if (node_drop_contents(tx, node->id, 0, drop, err) != 0 ||
+            index_node_delete(tx, node->id, err) != 0)
             return -1;
-        return index_node_delete(tx, node->id, err);
+        return link.inode == 0 ? 0 : link_touch_inode(tx, link.inode, err);
     }
     /* An orphan keeps its row and bytes until the last close; its name must not stand in anybody's way. */
     node->flags |= INDEX_NODE_ORPHAN;
@@ -505,6 +517,8 @@ struct remove_call {
     bool dir;
     const struct precondition *pre;
     struct index_node node;
+    int64_t inode;          /* the same, or the file that it is a name of */
+    struct index_node left; /* the file when it has other names, id 0: it has none */
     struct drop_list drop;
     bool replayed;
     bool looked; /* the bucket was asked where the index cannot know */
@@ -591,7 +605,10 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
         find_removed(tx, call, err) != 0 || check_removable(tx, call, err) != 0)
         return -1;
     struct index_node gone = call->node;
-    if (node_unname(call->service, tx, &gone, true, &call->drop, err) != 0 ||
+    bool left = (gone.flags & (INDEX_NODE_LINK | INDEX_NODE_LINKED)) != 0;
+    if (link_inode_of(tx, &gone, &call->inode, err) != 0 ||
+        node_unname(call->service, tx, &gone, true, &call->drop, err) != 0 ||
+        (left && index_node_get(tx, call->inode, &call->left, err) != 0) ||
         node_touch_dir(tx, call->at->parent, err) != 0 ||
         node_keep_empty(tx, call->at->parent, err) != 0)
         return -1;
@@ -640,7 +657,10 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
     free(call.drop.number);
     if (rc == 0 && !call.replayed) {
         sync_kick(service);
+        call.node.id = call.inode;
         event_emit(service, VOLUME_EVENT_REMOVED, &call.node, ctx->connection);
+        if (call.left.id != 0)
+            event_emit(service, VOLUME_EVENT_CHANGED, &call.left, ctx->connection);
         event_settle(service, ctx);
     }
     return rc;

@@ -115,7 +115,8 @@ load_one(void *arg, const struct index_node *row, struct err *err)
     load->entry[load->count++] = (struct trail_entry){
         .node = row->id,
         .small = row->kind == INDEX_FILE && row->content == 0 && row->key[0] != '\0' &&
-                 row->size <= FETCH_SMALL / 2 && (row->flags & INDEX_NODE_NAME_HIDDEN) == 0,
+                 row->size <= FETCH_SMALL / 2 &&
+                 (row->flags & (INDEX_NODE_NAME_HIDDEN | INDEX_NODE_LINK)) == 0,
     };
     return 0;
 }

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/link_impl.h"
 
 /*
  * What a crash left, put right before anything is served (docs/mechanisms.md section 3). Restartable at any point: each
@@ -74,6 +74,19 @@ want_node_key(struct index_tx *tx, const struct index_node *node, struct err *er
     if (key_of_node(tx, node, key, err) != 0)
         return -1;
     return key_want_sync(tx, node->volume, key, 0, err);
+}
+
+/* The copy of a file for one of its further names: its bytes are the file's, and are copied again. */
+static int
+drop_copy(struct index_tx *tx, struct recovery *call, struct index_node *name, struct err *err)
+{
+    struct index_link link;
+    if (index_link_get(tx, name->id, &link, err) != 0)
+        return -1;
+    link.version[0] = '\0';
+    if (index_link_put(tx, &link, err) != 0 || drop_row(tx, call, name, err) != 0)
+        return -1;
+    return want_node_key(tx, name, err);
 }
 
 static int
@@ -208,6 +221,8 @@ judge_tx(struct index_tx *tx, void *arg, struct err *err)
     }
     if ((node.flags & INDEX_NODE_ORPHAN) != 0)
         return 0;
+    if ((node.flags & INDEX_NODE_LINK) != 0 && node.kind == INDEX_FILE)
+        return drop_copy(tx, call, &node, err);
     switch (call->what) {
     case CONTENT_KEEP:
     case CONTENT_VERIFY:

@@ -3,7 +3,7 @@
 #include "base/path.h"
 #include "base/scope.h"
 #include "volume/form_impl.h"
-#include "volume/service_impl.h"
+#include "volume/link_impl.h"
 
 /* Renames: one index transaction, whatever lies below; the objects follow (docs/mechanisms.md section 7). */
 
@@ -14,8 +14,12 @@ struct rename_call {
     unsigned flags;
     struct index_node moved, target;
     bool has_target;
+    int64_t moved_inode, target_inode; /* the files that they are names of, or themselves */
+    struct index_node
+        left; /* the file that the target was a name of, when it has others; id 0: none */
     struct drop_list drop;
     bool replayed;
+    bool nothing;
 };
 
 static int want_subtree(struct index_tx *tx, const struct index_node *node, struct err *err);
@@ -146,6 +150,17 @@ exchange(struct index_tx *tx, struct rename_call *call, struct err *err)
     return want_subtree(tx, &call->target, err);
 }
 
+/* What the target was a name of goes on under its other names. */
+static int
+replace_target(struct index_tx *tx, struct rename_call *call, struct index_node *target,
+               struct err *err)
+{
+    bool left = (target->flags & (INDEX_NODE_LINK | INDEX_NODE_LINKED)) != 0;
+    if (node_unname(call->service, tx, target, true, &call->drop, err) != 0)
+        return -1;
+    return left ? index_node_get(tx, call->target_inode, &call->left, err) : 0;
+}
+
 static int
 rename_rows(struct index_tx *tx, struct rename_call *call, struct err *err)
 {
@@ -157,11 +172,13 @@ rename_rows(struct index_tx *tx, struct rename_call *call, struct err *err)
             return -1;
     } else {
         struct index_node gone = call->target;
-        if (call->has_target && node_unname(call->service, tx, &gone, true, &call->drop, err) != 0)
+        if (call->has_target && replace_target(tx, call, &gone, err) != 0)
             return -1;
         if (place(tx, &call->moved, call->to, err) != 0)
             return -1;
     }
+    if (call->moved_inode != call->moved.id && link_touch_inode(tx, call->moved_inode, err) != 0)
+        return -1;
     if (want_subtree(tx, &call->moved, err) != 0 ||
         key_want_sync(tx, call->moved.volume, old_key, 0, err) != 0 ||
         node_touch_dir(tx, call->from->parent, err) != 0 ||
@@ -205,7 +222,12 @@ rename_tx(struct index_tx *tx, void *arg, struct err *err)
     }
     if (!call->has_target && (call->flags & RENAME_EXCHANGE) != 0)
         return err_set(err, ERR_NOT_FOUND, "no such file to exchange with");
-    if (call->has_target && call->target.id == call->moved.id)
+    if (link_inode_of(tx, &call->moved, &call->moved_inode, err) != 0 ||
+        (call->has_target && link_inode_of(tx, &call->target, &call->target_inode, err) != 0))
+        return -1;
+    /* Names of one file: POSIX. */
+    call->nothing = call->has_target && call->target_inode == call->moved_inode;
+    if (call->nothing)
         return 0;
     if (call->has_target && check_target(tx, call, err) != 0)
         return -1;
@@ -365,7 +387,6 @@ survey_tx(struct index_tx *tx, void *arg, struct err *err)
     const struct volume_name *from = call->from, *to = call->to;
     struct index_node moved, target, dir;
     struct err ignored = ERR_INIT;
-    (void)err;
     bool found = index_node_child(tx, from->parent, from->name, from->len, &moved, &ignored) == 0;
     bool taken = index_node_child(tx, to->parent, to->name, to->len, &target, &ignored) == 0;
     survey->folder = !found || moved.kind == INDEX_DIR;
@@ -377,6 +398,9 @@ survey_tx(struct index_tx *tx, void *arg, struct err *err)
         survey->unsure |= index_node_get(tx, to->parent, &dir, &ignored) != 0 ||
                           !service_listed_lately(call->service, &dir);
     bool replaces = (call->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) == 0;
+    if ((found && link_resolve(tx, &moved, err) != 0) ||
+        (taken && link_resolve(tx, &target, err) != 0))
+        return -1;
     survey->keep = found && taken && replaces ? must_keep(tx, &moved, &target) : 0;
     return 0;
 }
@@ -404,6 +428,8 @@ tell_target(const struct rename_call *call)
     bool exchanged = (call->flags & RENAME_EXCHANGE) != 0; /* then the row has its new name */
     event_emit(call->service, exchanged ? VOLUME_EVENT_CREATED : VOLUME_EVENT_REMOVED,
                &call->target, call->ctx->connection);
+    if (call->left.id != 0)
+        event_emit(call->service, VOLUME_EVENT_CHANGED, &call->left, call->ctx->connection);
 }
 
 int
@@ -424,7 +450,9 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
     if (rc == 0)
         drop_run(service, &call.drop);
     free(call.drop.number);
-    if (rc == 0 && !call.replayed) {
+    if (rc == 0 && !call.replayed && !call.nothing) {
+        call.moved.id = call.moved_inode;
+        call.target.id = call.target_inode;
         struct index_node old = call.moved;
         old.parent = from->parent;
         (void)snprintf(old.name, sizeof(old.name), "%.*s", (int)from->len, from->name);

@@ -221,7 +221,7 @@ struct inode *inode_find(struct inode_table *table, int64_t node);
 void inode_tell_loser(struct volume_service *service, int64_t node);
 void inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *inode), void *arg);
 
-/* attr.c: what the index knows as a volume_attr. */
+/* attr.c: what the index knows as a volume_attr; of a further name, its inode's. */
 int attr_fill(struct index_tx *tx, const struct index_node *node, struct volume_attr *out,
               struct err *err) MUST_CHECK;
 /* The ctime of a file whose row says `known_ns` and whose bytes lie in a file of `st`. */
@@ -440,6 +440,7 @@ struct key_view {
     struct sync_view view;
     struct index_volume volume;
     struct index_node node;       /* when view.want.present and it is a node's key */
+    int64_t inode;                /* the same node, or the one that it is a further name of */
     struct index_content content; /* the FROZEN row to send, id 0: none */
     struct index_intent intent;
     bool has_intent;

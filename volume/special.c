@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "volume/service_impl.h"
 
-/* Fifos, sockets and device nodes: names with a mode, without bytes (docs/adr/0007). The device's number stands as
+/* Fifos, sockets and device nodes: names with a mode, without bytes (docs/adr/0006). The device's number stands as
  * "MAJOR:MINOR" in the row's `target`, which only symlinks use otherwise. */
 
 bool

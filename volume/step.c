@@ -6,7 +6,7 @@
 #include "base/scope.h"
 #include "volume/dialect_impl.h"
 #include "volume/extra_impl.h"
-#include "volume/step_impl.h"
+#include "volume/link_impl.h"
 #include "volume/uploads.h"
 
 /*
@@ -126,7 +126,7 @@ begin(struct step *step, struct index_tx *tx, struct err *err)
         meta_init(&step->meta);
         if (object_meta_make(&step->kv.node, &step->kv.content, step->kv.view.rules.epoch,
                              &step->meta, err) != 0 ||
-            extra_add(step->service, tx, step->kv.node.id, &step->meta, err) != 0)
+            extra_add(step->service, tx, step->kv.inode, &step->meta, err) != 0)
             return -1;
         if (step->kv.conflict_id[0] == '\0' &&
             (step->kv.node.flags & INDEX_NODE_ATTRS_DIRTY) != 0) {
@@ -233,9 +233,10 @@ effect_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-commit_with(struct step *step, enum index_durability durability, index_fn *fn, struct err *err)
+commit_with(struct step *step, enum index_durability durability, index_fn *fn, void *arg,
+            struct err *err)
 {
-    int rc = index_write(step->service->index, durability, fn, step, err);
+    int rc = index_write(step->service->index, durability, fn, arg, err);
     if (rc == 0)
         drop_run(step->service, &step->drop);
     free(step->drop.number);
@@ -246,7 +247,13 @@ commit_with(struct step *step, enum index_durability durability, index_fn *fn, s
 int
 step_commit(struct step *step, index_fn *fn, struct err *err)
 {
-    return commit_with(step, INDEX_NORMAL, fn, err);
+    return commit_with(step, INDEX_NORMAL, fn, step, err);
+}
+
+int
+step_commit_arg(struct step *step, index_fn *fn, void *arg, struct err *err)
+{
+    return commit_with(step, INDEX_NORMAL, fn, arg, err);
 }
 
 /* A loser's bytes may be the only ones of their version: they are on the disk before the name shows anything else. */
@@ -262,7 +269,7 @@ commit_loser(struct step *step, index_fn *fn, struct err *err)
         if (rc != 0)
             return step_give_up(step, &local, err);
     }
-    return commit_with(step, INDEX_FULL, fn, err);
+    return commit_with(step, INDEX_FULL, fn, step, err);
 }
 
 /* ---- looking ---- */
@@ -547,6 +554,8 @@ take_step(struct step *step, struct err *err)
     bool sends = step->decision.action == SYNC_PUT || step->decision.action == SYNC_HASH ||
                  step->decision.action == SYNC_IDLE;
     bool unstaged = step->decision.action == SYNC_PUT && step->kv.content.id == 0;
+    if (link_needs_copy(step))
+        return link_step_copy(step, err);
     if ((step->kv.prepare && sends) || unstaged)
         return step_bytes_prepare(step, err);
     switch (step->decision.action) {

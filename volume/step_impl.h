@@ -41,6 +41,8 @@ int step_decide_tx(struct index_tx *tx, void *arg, struct err *err) MUST_CHECK;
  * gets its attempt row. */
 int step_advance(struct step *step, struct index_tx *tx, struct err *err) MUST_CHECK;
 int step_commit(struct step *step, index_fn *fn, struct err *err) MUST_CHECK;
+/* The same for a function with an argument of its own. */
+int step_commit_arg(struct step *step, index_fn *fn, void *arg, struct err *err) MUST_CHECK;
 /* The store or the disk does not do it now: the key backs off, with the reason in its row. */
 int step_give_up(struct step *step, const struct err *why, struct err *err) MUST_CHECK;
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/link_impl.h"
 #include "volume/listing_impl.h"
 
 /* Reading the tree: the index answers; the store is asked where a folder was never listed or an object never looked at. */
@@ -53,8 +54,10 @@ read_child(struct index_tx *tx, void *arg, struct err *err)
     int64_t fresh_ns = call->attr.fresh_ns;
     if (attr_fill(tx, &call->node, &call->attr, err) != 0)
         return -1;
-    call->attr.fresh_ns = (call->node.flags & INDEX_NODE_META_UNKNOWN) != 0 ? 0 : fresh_ns;
-    return 0;
+    /* A further name's file may lie in a folder that is to be asked earlier. */
+    bool unsure = (call->node.flags & (INDEX_NODE_META_UNKNOWN | INDEX_NODE_LINK)) != 0;
+    call->attr.fresh_ns = unsure ? 0 : fresh_ns;
+    return link_resolve(tx, &call->node, err);
 }
 
 /* How long a question waits for a listing that is only older than its time to live. */
@@ -282,6 +285,7 @@ volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, in
 
 struct list_row {
     struct volume_attr attr;
+    int64_t cookie; /* the name's node: not the file's where it has several */
     bool incomplete;
     uint16_t name_len;
     char name[LIMIT_NAME + 1];
@@ -305,8 +309,10 @@ list_one(void *arg, const struct index_node *node, struct err *err)
     struct list_row *row = &call->row[call->count];
     if (attr_fill(call->tx, node, &row->attr, err) != 0)
         return -1;
+    row->cookie = node->id;
     row->incomplete = (node->flags & INDEX_NODE_META_UNKNOWN) != 0;
-    row->attr.fresh_ns = row->incomplete ? 0 : call->fresh_ns;
+    bool unsure = row->incomplete || (node->flags & INDEX_NODE_LINK) != 0;
+    row->attr.fresh_ns = unsure ? 0 : call->fresh_ns;
     if (row->incomplete && call->names && node->kind != INDEX_DIR)
         row->attr.mode &= ~(uint32_t)S_IFMT; /* perhaps a link: whoever must know asks */
     row->name_len = (node->flags & INDEX_NODE_NAME_HIDDEN) != 0 ? 0 : node->name_len;
@@ -388,7 +394,7 @@ static int
 give_row(struct volume_service *service, const struct volume_ctx *ctx, struct list_row *row,
          struct giving *giving, struct err *err)
 {
-    giving->after = row->attr.node;
+    giving->after = row->cookie;
     if (row->name_len == 0)
         return 0;
     if (attr_live(service, ctx, &row->attr, err) != 0)

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/path.h"
-#include "volume/service_impl.h"
+#include "volume/link_impl.h"
 
 /* Between the rows of the index and the pure decisions of versioning/sync.h: what is wanted and believed at a key. Everything runs inside an index transaction. */
 
@@ -173,8 +173,13 @@ view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, 
             return -1;
     } else if (key_to_node(tx, &out->volume, key, &out->node, &missing) == 0) {
         bool wanted = out->node.kind != INDEX_DIR || (out->node.flags & INDEX_NODE_MARKER) != 0;
-        if (wanted && want_node(tx, key, out, err) != 0)
+        out->inode = out->node.id;
+        if ((out->node.flags & INDEX_NODE_LINK) != 0) {
+            if (link_view(tx, key, out, err) != 0)
+                return -1;
+        } else if (wanted && want_node(tx, key, out, err) != 0) {
             return -1;
+        }
     } else if (missing.code != ERR_NOT_FOUND) {
         *err = missing;
         return -1;

@@ -126,7 +126,8 @@ struct volume_attr {
     int64_t parent;
     int64_t volume;
     enum index_kind kind;
-    uint32_t mode; /* with file type */
+    uint32_t mode;  /* with file type */
+    uint32_t nlink; /* names of a file; 1 for a folder */
     uint32_t uid, gid;
     uint64_t size;
     uint64_t rdev; /* device nodes: as st_rdev */
@@ -237,6 +238,10 @@ struct volume_node {
 int volume_mknod(struct volume_service *service, const struct volume_ctx *ctx,
                  const struct volume_node *special, struct volume_attr *out,
                  struct err *err) MUST_CHECK;
+/* A further name for a file or symlink (docs/adr/0008). ERR_PERM for a folder, ERR_CROSS_DEVICE, ERR_EXISTS, ERR_NOT_FOUND when
+ * it was unlinked, EMLINK beyond LIMIT_LINKS. `out`: the file's, with the new name's parent. */
+int volume_link(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+                const struct volume_name *at, struct volume_attr *out, struct err *err) MUST_CHECK;
 /* `out` holds LIMIT_SYMLINK + 1. */
 int volume_readlink(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
                     char *out, size_t size, struct err *err) MUST_CHECK;

@@ -85,6 +85,7 @@ fake_make(int64_t parent, const char *name, size_t len, uint32_t mode)
     node->attr.parent = parent;
     node->attr.volume = 1;
     node->attr.mode = mode;
+    node->attr.nlink = 1;
     node->attr.kind = S_ISDIR(mode) ? INDEX_DIR : S_ISLNK(mode) ? INDEX_SYMLINK : INDEX_FILE;
     node->attr.mtime_ns = node->attr.ctime_ns = clock_wall_ns();
     (void)snprintf(node->attr.version, sizeof(node->attr.version), "v%lld",
@@ -405,6 +406,24 @@ volume_symlink(struct volume_service *service, const struct volume_ctx *ctx,
     (void)snprintf(node->target, sizeof(node->target), "%s", target);
     node->attr.size = strlen(target);
     *out = node->attr;
+    return 0;
+}
+
+/* Another name for a plain file is a node of its own here, that only counts: what links are is the volume's. */
+int
+volume_link(struct volume_service *service, const struct volume_ctx *ctx, int64_t node,
+            const struct volume_name *at, struct volume_attr *out, struct err *err)
+{
+    (void)service;
+    scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
+    (void)held;
+    struct fake_node *found = fake_node(node);
+    if (!found)
+        return fake_missing(err);
+    if (!fake_add(ctx, at, found->attr.mode, err))
+        return -1;
+    found->attr.nlink++;
+    *out = found->attr;
     return 0;
 }
 

@@ -212,8 +212,13 @@ use_files(struct mount_service *service, const struct mount_info *info)
     assert_int_equal(symlink("a", in_work("m/l")), 0);
     assert_int_equal(readlink(in_work("m/l"), value, sizeof(value)), 1);
     check_file(in_work("m/l"), "he");
-    assert_int_equal(link(in_work("m/a"), in_work("m/b")), -1);
+    assert_int_equal(link(in_work("m/a"), in_work("m/b")), 0);
+    assert_int_equal(stat(in_work("m/a"), &st), 0);
+    assert_int_equal(st.st_nlink, 2);
+    assert_int_equal(link(in_work("m/a"), in_work("m/.holdfast-b")), -1);
     assert_int_equal(errno, EPERM);
+    assert_int_equal(link(in_work("m/a"), in_work("m/l")), -1);
+    assert_int_equal(errno, EEXIST);
     assert_int_equal(mkfifo(in_work("m/p"), 0600), 0);
     assert_int_equal(mknod(in_work("m/dev"), S_IFCHR | 0600, makedev(7, 300)), 0);
     assert_int_equal(stat(in_work("m/p"), &st), 0);

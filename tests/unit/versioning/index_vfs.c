@@ -409,6 +409,7 @@ test_older_format_is_brought_up(void **state)
     sqlite3 *db = open_beside();
     assert_int_equal(sqlite3_exec(db,
                                   "DROP TABLE uploads; DROP TRIGGER xattrs_drop; DROP TABLE xattrs;"
+                                  "DROP TRIGGER links_drop; DROP TABLE links;"
                                   "ALTER TABLE nodes DROP COLUMN atime_ns;"
                                   "PRAGMA user_version = 1",
                                   NULL, NULL, NULL),
