@@ -71,7 +71,7 @@ def parse(arguments):
     return options
 
 
-def build():
+def build(more=("tests/bench/hf-load",)):
     """The directory with the programs: HOLDFAST_BUILD as it is, else an optimised build of this tree."""
     given = os.environ.get("HOLDFAST_BUILD")
     where = given or os.path.join(ROOT, "build/bench")
@@ -79,13 +79,13 @@ def build():
         os.makedirs(os.path.join(ROOT, "build"), exist_ok=True)
         for command in (["scripts/setup", "--tests"],
                         ["cmake", "--preset", "release", "-B", where, "-DHOLDFAST_WERROR=OFF", "-DCMAKE_C_COMPILER_LAUNCHER=ccache"],
-                        ["cmake", "--build", where, "--target", "holdfast", "holdfast-mounter", "hf-load"]):
+                        ["cmake", "--build", where, "--target", "holdfast", "holdfast-mounter", *map(os.path.basename, more)]):
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             if done.returncode != 0:
                 raise SystemExit(f"bench: {' '.join(command)} failed:\n{done.stdout[-3000:]}")
-    for program in ("holdfast", "holdfast-mounter", "tests/bench/hf-load"):
+    for program in ("holdfast", "holdfast-mounter", *more):
         if not os.access(os.path.join(where, program), os.X_OK):
-            raise SystemExit(f"bench: no '{program}' in '{where}': build the targets holdfast, holdfast-mounter and hf-load")
+            raise SystemExit(f"bench: no '{program}' in '{where}': build the target {os.path.basename(program)}")
     return where
 
 
