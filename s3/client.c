@@ -405,6 +405,19 @@ trace(const struct client_request *request, const struct draft *draft,
               took_ns / (int64_t)NS_PER_MS);
 }
 
+static void
+note_answer(struct client *client, const struct client_answer *answer)
+{
+    int64_t none = 0;
+    enum http_end end = answer->response.end;
+    if (answer->response.status) {
+        atomic_store(&client->answered, true);
+        atomic_store(&client->silent_ns, 0);
+    } else if (end != HTTP_REFUSED && end != HTTP_LOCAL) {
+        (void)atomic_compare_exchange_strong(&client->silent_ns, &none, clock_mono_ns());
+    }
+}
+
 static int
 exchange(struct client *client, const struct client_request *request, struct draft *draft,
          struct client_answer *answer, struct err *err)
@@ -425,8 +438,7 @@ exchange(struct client *client, const struct client_request *request, struct dra
     count_request(client, request);
     answer->keys_generation = draft->generation;
     int result = draft_send(client, request, draft, answer, err);
-    if (answer->response.status)
-        atomic_store(&client->answered, true);
+    note_answer(client, answer);
     result = result == 0 ? judge(client, request, answer, draft->wall_ns, err)
                          : judge_transport(request, answer, err);
     if (result < 0 && answer->verdict == RETRY_NO && keys_refused(answer, draft))

@@ -48,6 +48,7 @@ struct client {
 
     _Atomic int64_t skew_ns;        /* store's clock minus ours */
     _Atomic int64_t bucket_seen_ns; /* when the bucket was last known to exist; 0: never */
+    _Atomic int64_t silent_ns;      /* mono: no attempt was answered since; 0: the last one was */
     _Atomic int64_t ends_ns;        /* mono: nothing takes longer than until then; 0: no such end */
     atomic_bool answered;           /* anything at all has come from the endpoint */
     atomic_int etag_is_md5; /* enum store_yes_no, learned from answers to PUT with a known MD5 */

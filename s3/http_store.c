@@ -383,6 +383,7 @@ http_store_counters(struct store *store, struct store_counters *out)
         .other = atomic_load(&client->other),
         .slow_downs = atomic_load(&client->slow_downs),
         .limited_ns = atomic_load(&client->limited_ns),
+        .silent_ns = atomic_load(&client->silent_ns),
     };
     pthread_mutex_lock(&client->lock);
     out->window = client->limit.window;

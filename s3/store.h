@@ -206,8 +206,9 @@ struct store_counters {
     uint64_t gets, puts, heads, deletes, lists, copies;
     uint64_t upload_calls; /* initiate, parts, complete, abort, list of uploads */
     uint64_t other;
-    uint64_t slow_downs;        /* answers that asked for fewer requests */
-    uint64_t limited_ns;        /* time that requests waited for the limiter */
+    uint64_t slow_downs; /* answers that asked for fewer requests */
+    uint64_t limited_ns; /* time that requests waited for the limiter */
+    int64_t silent_ns; /* mono: every attempt since then found nobody; 0: the last one was answered */
     unsigned window, in_flight; /* how many requests may be, and are, under way */
 };
 

@@ -602,6 +602,21 @@ status_tx(struct index_tx *tx, void *arg, struct err *err)
     return 0;
 }
 
+/* An operation tries for its whole deadline; who looks at the status wants to know sooner. */
+#define SILENCE_MAX (2 * NS_PER_S)
+
+static void
+tell_silence(struct volume_status *out)
+{
+    int64_t silent = out->counters.silent_ns == 0 ? 0 : clock_mono_ns() - out->counters.silent_ns;
+    if (!out->store_ok || silent < SILENCE_MAX)
+        return;
+    out->store_ok = false;
+    out->store_error_code = ERR_STORE_AWAY;
+    out->store_error_since_ns = clock_wall_ns() - silent;
+    text_set(out->store_error, "nothing answers there; requests go on being tried");
+}
+
 int
 volume_status(struct volume_service *service, struct volume_status *out, struct err *err)
 {
@@ -622,6 +637,7 @@ volume_status(struct volume_service *service, struct volume_status *out, struct 
     out->caps = service->store->caps;
     out->degraded = out->caps.put_if_absent != STORE_YES || out->caps.put_if_match != STORE_YES;
     store_counters(service->store, &out->counters);
+    tell_silence(out);
     cache_usage(service->cache, &out->cache);
     fetcher_tell(service, &out->reading);
     out->disk_low = out->cache.free_bytes < out->cache.floor_bytes || out->cache.reserve_freed;
