@@ -15,7 +15,7 @@
 #include "support/crash/powercut.h"
 
 #define SHORT_CUTS 6
-#define LONG_CUTS 100
+#define LONG_CUTS 200
 
 struct cutter {
     struct crash crash;

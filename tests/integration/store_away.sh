@@ -64,7 +64,7 @@ while [ $(($(now_ms) - BEGUN)) -lt $((AWAY * 1000)) ]; do
     n=$((n + 1))
     t=$(now_ms)
     echo "line $n" >&8
-    echo "$n" >"$M/new$n" && mv "$M/new$n" "$M/moved$n" || fail "a save in second $SECONDS of the outage"
+    if ! { echo "$n" >"$M/new$n" && mv "$M/new$n" "$M/moved$n"; }; then fail "a save in second $SECONDS of the outage"; fi
     [ "$(cat "$M/cached")" = cached ] || fail 'a cached file is not read on'
     git -C "$M/clone" status --porcelain >"$WORK/porcelain" 2>&1 || fail "git status: $(cat "$WORK/porcelain")"
     sync "$M/moved$n" || fail 'fsync while the store is away'
