@@ -320,6 +320,8 @@ serve(struct mount_service *service, struct entry *entry, struct living *one, st
     pthread_mutex_unlock(&service->mutex);
     if (session_adopt(session, fuse, &one->record, err) < 0)
         return -1;
+    /* What changed elsewhere a moment before the death may not have been told. */
+    (void)session_forget_all(session);
     mount_set_state(entry, MOUNT_ACTIVE, false);
     log_info(mount, "taken over id=%lld path=%s", (long long)entry->info.id, entry->info.path);
     return 0;
@@ -342,7 +344,6 @@ adopt_serve_all(struct mount_service *service)
     int64_t id = 0;
     bool gone;
     struct err end = ERR_INIT;
-    bool any = carried && carried->count > 0;
     for (size_t i = 0; carried && i < carried->count; i++) {
         struct err err = ERR_INIT;
         struct living *one = &carried->living[i];
@@ -361,10 +362,6 @@ adopt_serve_all(struct mount_service *service)
     }
     mount_carried_free(carried);
     service->args.carried = NULL;
-    /* What changed elsewhere a moment before the death may not have been told. */
-    if (any)
-        notifier_event(service->notifier,
-                       &(struct volume_event){ .kind = VOLUME_EVENT_LOST, .name = "" });
 }
 
 /* ---- what it would be worth ---- */

@@ -242,6 +242,9 @@ int index_content_update(struct index_tx *tx, const struct index_content *row,
 int index_content_delete(struct index_tx *tx, int64_t id, struct err *err) MUST_CHECK;
 int index_content_each(struct index_tx *tx, index_content_fn *fn, void *arg,
                        struct err *err) MUST_CHECK;
+/* Those that are not CLEAN. */
+int index_content_each_staged(struct index_tx *tx, index_content_fn *fn, void *arg,
+                              struct err *err) MUST_CHECK;
 /* The rows of one node, newest (largest id) first. */
 int index_content_of_node(struct index_tx *tx, int64_t node, index_content_fn *fn, void *arg,
                           struct err *err) MUST_CHECK;

@@ -117,6 +117,15 @@ index_content_each(struct index_tx *tx, index_content_fn *fn, void *arg, struct 
 }
 
 int
+index_content_each_staged(struct index_tx *tx, index_content_fn *fn, void *arg, struct err *err)
+{
+    scope_query query;
+    if (index_query_start(tx, STATEMENT_CONTENT_EACH_STAGED, &query, err) != 0)
+        return -1;
+    return each(&query, fn, arg, err);
+}
+
+int
 index_content_of_node(struct index_tx *tx, int64_t node, index_content_fn *fn, void *arg,
                       struct err *err)
 {

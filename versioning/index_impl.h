@@ -138,6 +138,7 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(LINK_COUNT, RAW, NULL, "SELECT count(*) FROM links WHERE inode = ?1")                        \
     X(CONTENT_GET, SELECT, &index_table_contents, "WHERE id = ?1")                                 \
     X(CONTENT_EACH, SELECT, &index_table_contents, "ORDER BY id")                                  \
+    X(CONTENT_EACH_STAGED, SELECT, &index_table_contents, "WHERE state <> 1 ORDER BY id")          \
     X(CONTENT_OF_NODE, SELECT, &index_table_contents, "WHERE node = ?1 ORDER BY id DESC")          \
     X(CONTENT_INSERT, INSERT, &index_table_contents, "")                                           \
     X(CONTENT_UPDATE, UPDATE, &index_table_contents, "")                                           \

@@ -213,6 +213,16 @@ forget_missing(struct index_tx *tx, void *arg, struct err *err)
     return drop_content_row(tx, arg, err);
 }
 
+/* Made for a synced version a moment before the gateway died. */
+static bool
+is_cut(const struct index_content *content, struct cache_file *file)
+{
+    uint64_t size = 0;
+    struct err ignored = ERR_INIT;
+    return content->state == CONTENT_CLEAN && cache_file_size(file, &size, &ignored) == 0 &&
+           size != content->size;
+}
+
 static int
 open_once(struct volume_service *service, struct inode *inode, struct err *err)
 {
@@ -234,6 +244,13 @@ open_once(struct volume_service *service, struct inode *inode, struct err *err)
     if (file == NULL) {
         *err = local;
         return err_wrap(err, "content file %lld", (long long)call.content.id);
+    }
+    if (is_cut(&call.content, file)) {
+        cache_put(file);
+        if (index_write(service->index, INDEX_NORMAL, forget_missing, &call, err) != 0)
+            return -1;
+        cache_remove(service->cache, call.content.id);
+        return 0;
     }
     content_adopt_locked(inode, &call.content, file);
     /* Nobody remembers what its writer did: it counts as changed. */

@@ -52,6 +52,12 @@ collect_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_content_each(tx, collect_row, arg, err);
 }
 
+static int
+collect_staged_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    return index_content_each_staged(tx, collect_row, arg, err);
+}
+
 /* ---- one content row ---- */
 
 static int
@@ -453,6 +459,33 @@ sweep_strays(struct recovery *call, struct err *err)
     return rc;
 }
 
+/* Programs wait: only what they were writing when the gateway died. The kernel kept all bytes; FROZEN ones have their work items.
+ * A CLEAN file that was cut short is noticed when it is opened (content.c), a stray one at the next ordinary start. */
+static int
+judge_carried(struct recovery *call, struct err *err)
+{
+    int rc = index_read(call->service->index, collect_staged_tx, &call->rows, err);
+    for (size_t i = 0; rc == 0 && i < call->rows.count; i++) {
+        call->content = &call->rows.row[i];
+        if (call->content->state == CONTENT_LIVE)
+            rc = judge_row(call, err);
+        else
+            cache_pin(call->service->cache, call->content->id);
+    }
+    return rc;
+}
+
+static int
+judge_all(struct recovery *call, struct err *err)
+{
+    int rc = index_read(call->service->index, collect_tx, &call->rows, err);
+    for (size_t i = 0; rc == 0 && i < call->rows.count; i++) {
+        call->content = &call->rows.row[i];
+        rc = judge_row(call, err);
+    }
+    return rc == 0 ? sweep_strays(call, err) : -1;
+}
+
 int
 recover_state(struct volume_service *service, struct err *err)
 {
@@ -462,13 +495,8 @@ recover_state(struct volume_service *service, struct err *err)
         drop_run(service, &call.drop);
     call.drop = (struct drop_list){ 0 };
     if (rc == 0)
-        rc = index_read(service->index, collect_tx, &call.rows, err);
-    for (size_t i = 0; rc == 0 && i < call.rows.count; i++) {
-        call.content = &call.rows.row[i];
-        rc = judge_row(&call, err);
-    }
-    if (rc == 0)
-        rc = sweep_strays(&call, err);
+        rc = service->carried != NULL && service->same_boot ? judge_carried(&call, err)
+                                                            : judge_all(&call, err);
     free(call.rows.row);
     if (rc == 0 && call.frozen + call.torn + call.dropped + call.lost + call.orphans > 0) {
         (void)snprintf(

@@ -99,6 +99,7 @@ open_state(struct volume_service *service, const char *dir, struct err *err)
 struct meta_call {
     struct volume_service *service;
     char store_id[64], gateway_id[64], boot_id[64], clean[8], caps[256], listed_since[32];
+    char store_url[512];
     bool fresh;
 };
 
@@ -125,6 +126,7 @@ load_meta_tx(struct index_tx *tx, void *arg, struct err *err)
         get_meta(tx, "boot-id", call->boot_id, sizeof(call->boot_id), err) != 0 ||
         get_meta(tx, "clean", call->clean, sizeof(call->clean), err) != 0 ||
         get_meta(tx, "caps", call->caps, sizeof(call->caps), err) != 0 ||
+        get_meta(tx, "store-url", call->store_url, sizeof(call->store_url), err) != 0 ||
         get_meta(tx, "listed-since", call->listed_since, sizeof(call->listed_since), err) != 0)
         return -1;
     if (call->gateway_id[0] == '\0') {
@@ -342,10 +344,21 @@ meet_store(struct volume_service *service, const struct volume_service_args *arg
 {
     char caps[256];
     struct err local = ERR_INIT;
+    /* Programs wait, and the last gateway asked the same store a moment ago. */
+    if (args->carried != NULL && meta->store_id[0] != '\0' &&
+        strcmp(meta->store_url, service->store->url) == 0 &&
+        caps_scan(meta->caps, &service->store->caps)) {
+        service->store_ok = true;
+        return 0;
+    }
     if (store_probe(service->store, &local) == 0 &&
         bind_store(service, meta->store_id, &local) == 0) {
         service->store_ok = true;
         caps_print(&service->store->caps, caps, sizeof(caps));
+        if (strcmp(meta->store_url, service->store->url) != 0 &&
+            strlen(service->store->url) < sizeof(meta->store_url) &&
+            remember(service, "store-url", service->store->url, err) != 0)
+            return -1;
         return strcmp(caps, meta->caps) == 0 ? 0 : remember(service, "caps", caps, err);
     }
     /* Keys that are refused now may be good again later, as a store that is away may be back. */
@@ -443,7 +456,9 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     if (service->cache == NULL)
         return -1;
     cache_on_evict(service->cache, evict, service);
-    if (index_write(service->index, INDEX_FULL, load_meta_tx, &meta, err) != 0 ||
+    /* After a takeover both change nothing. */
+    enum index_durability durability = args->carried != NULL ? INDEX_NORMAL : INDEX_FULL;
+    if (index_write(service->index, durability, load_meta_tx, &meta, err) != 0 ||
         meet_store(service, args, &meta, err) != 0)
         return -1;
     unsigned slots = args->fetch_threads > 0 ? args->fetch_threads : 16;
@@ -452,7 +467,7 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
         lister_open(service, err) != 0 || recover_state(service, err) != 0 ||
         told_start(&service->told, err) != 0)
         return -1;
-    if (index_write(service->index, INDEX_FULL, opened_tx, service, err) != 0)
+    if (index_write(service->index, durability, opened_tx, service, err) != 0)
         return -1;
     drop_flush(service);
     return 0;
