@@ -197,12 +197,10 @@ find_or_create(struct create_call *call, bool *existed, struct err *err)
     local = (struct err)ERR_INIT;
     if (create_new(call, &local) == 0)
         return 0;
-    if (local.code == ERR_EXISTS && (found = look(call, &local)) == 1) { /* somebody was faster */
-        *existed = true;
-        return 0;
-    }
-    *err = local;
-    return -1;
+    *existed = local.code == ERR_EXISTS && look(call, &local) == 1; /* somebody was faster */
+    if (!*existed)
+        *err = local;
+    return *existed ? 0 : -1;
 }
 
 int

@@ -193,9 +193,11 @@ on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file
     (void)fi;
     pthread_mutex_lock(&lock);
     const struct node *node = node_of(ino);
-    off_t have = node != NULL ? node->st.st_size : 0;
-    size_t len = off >= have ? 0 : (size_t)(have - off);
-    (void)fuse_reply_buf(req, len > 0 ? node->data + off : NULL, len < size ? len : size);
+    if (node == NULL || off >= node->st.st_size)
+        size = 0;
+    else if ((off_t)size > node->st.st_size - off)
+        size = (size_t)(node->st.st_size - off);
+    (void)fuse_reply_buf(req, size > 0 ? node->data + off : NULL, size);
     pthread_mutex_unlock(&lock);
 }
 
