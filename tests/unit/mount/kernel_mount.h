@@ -28,7 +28,7 @@ static int64_t request_deadline;
 static char *
 in_work(const char *name)
 {
-    static char paths[8][128];
+    static char paths[8][256];
     static unsigned turn;
     char *out = paths[turn++ % 8];
     (void)snprintf(out, sizeof(paths[0]), "%s/%s", work, name);
