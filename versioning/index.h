@@ -45,6 +45,8 @@ int index_write(struct index *index, enum index_durability durability, index_fn 
                 struct err *err) MUST_CHECK;
 /* Comes back when every change that ran before is committed; changes nothing. */
 int index_pass(struct index *index, struct err *err) MUST_CHECK;
+/* Every change that was committed before survives a power cut when this comes back. Costs nothing when that is so already. */
+int index_make_durable(struct index *index, struct err *err) MUST_CHECK;
 /* From inside fn: only now it turned out that this change is to be kept as INDEX_FULL. */
 void index_tx_durable(struct index_tx *tx);
 /* Runs fn on the calling thread inside a read transaction. Writing from it is ERR_INTERNAL. */

@@ -58,6 +58,12 @@ sync_wal(struct index *index, struct err *err)
 }
 
 int
+index_make_durable(struct index *index, struct err *err)
+{
+    return index_durable_wait(index, atomic_load(&index->durable.committed), err);
+}
+
+int
 index_durable_wait(struct index *index, uint64_t commit, struct err *err)
 {
     struct index_durable *durable = &index->durable;

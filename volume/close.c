@@ -117,6 +117,19 @@ volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct
     return call.sync_close ? close_through(file, ctx, &call, err) : 0;
 }
 
+/* The row of a file that is fsynced again and again says so already: then only what else was committed has to be kept. */
+static int
+promise_locked(struct ack_call *call, enum index_durability durability, struct err *err)
+{
+    const struct inode *inode = call->inode;
+    bool promised = call->content != 0 && inode->content == call->content &&
+                    inode->state == CONTENT_LIVE &&
+                    (inode->content_flags & call->flags) == call->flags;
+    if (!promised)
+        return index_write(call->service->index, durability, ack_tx, call, err);
+    return durability == INDEX_FULL ? index_make_durable(call->service->index, err) : 0;
+}
+
 /* Bytes first, then the row that promises them (INV-2); the sync goes on without the inode's lock. CLEAN bytes lie in the
  * bucket: nothing to do. */
 static int
@@ -136,7 +149,7 @@ keep_bytes(struct ack_call *call, enum index_durability durability, struct err *
     cache_put(bytes);
     pthread_mutex_lock(&inode->lock);
     if (rc == 0)
-        rc = index_write(call->service->index, durability, ack_tx, call, err);
+        rc = promise_locked(call, durability, err);
     else if (err->code == ERR_IO)
         atomic_store(&call->service->read_only, true);
     if (rc != 0)

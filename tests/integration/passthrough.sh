@@ -53,7 +53,7 @@ check_same 'in the bucket' "$WORK/plain" "$WORK/bucket/v/f"
 
 # ---- opens of one file in every order, each compared with the disk ----
 SEED=${HOLDFAST_TEST_SEED:-$RANDOM}
-ROUNDS=6
+ROUNDS=4
 [ -z "${HOLDFAST_TEST_LONG:-}" ] || ROUNDS=200
 opens=0
 for ((i = 0; i < ROUNDS; i++)); do
@@ -98,7 +98,7 @@ check_status 1 dd if="$WORK/kept" of="$WORK/ro/two" conv=notrunc status=none
 check_same 'as before' "$WORK/plain" "$M/two"
 
 # ---- what is uploaded of a file that never rests ----
-python3 "$HERE/passthrough.py" records "$M/records" 6 >"$WORK/turns" &
+python3 "$HERE/passthrough.py" records "$M/records" 4 >"$WORK/turns" &
 WRITER=$!
 seen=0
 while kill -0 "$WRITER" 2>/dev/null; do
@@ -106,7 +106,7 @@ while kill -0 "$WRITER" 2>/dev/null; do
         check_status 0 python3 "$HERE/passthrough.py" check "$WORK/copy"
         seen=$((seen + 1))
     fi
-    timeout 2 "$HOLDFAST" flush v >/dev/null 2>&1
+    timeout 1 "$HOLDFAST" flush v >/dev/null 2>&1
     sleep 0.2
 done
 wait "$WRITER" || fail 'the writer failed'
