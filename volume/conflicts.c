@@ -69,7 +69,7 @@ read_bucket(struct volume_service *service, const struct volume_ctx *ctx,
     return rc == 0 ? (ssize_t)part->have : -1;
 }
 
-ssize_t
+ssize_t /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 volume_conflict_read(struct volume_service *service, const struct volume_ctx *ctx, const char *id,
                      void *out, size_t len, uint64_t off, struct err *err)
 {

@@ -144,6 +144,11 @@ check_tree 'moved' "$M/moved"
 check_status 0 ls -l "$M/moved"
 grep -q '^-[rwx-]\{9\}[+@]' "$WORK/out" && fail "ls shows an access list: $(cat "$WORK/out")"
 
+touch "$M/name"
+ln "$M/name" "$M/other"
+check_status 0 setfattr -n user.one -v file "$M/other"
+check_eq 'by another name' file "$(getfattr --only-values -n user.one "$M/name" 2>/dev/null)"
+
 # ---- over a restart, and in the bucket ----
 check_status 0 "$HOLDFAST" flush v --wait
 check_status 0 "$HOLDFAST" umount "$M"
@@ -164,6 +169,7 @@ check_status 0 "$HOLDFAST" mount v "$M"
 check_eq 'a change of attributes alone' 'changed alone' "$(getfattr --only-values -n user.comment "$M/moved/a" 2>/dev/null)"
 check_tree 'another gateway' "$M/rsync"
 check_eq 'what fits beside a large one' s "$(getfattr --only-values -n user.small "$M/limits" 2>/dev/null)"
+check_eq 'each name of a file' filefile "$(getfattr --only-values -n user.one "$M/name" "$M/other" 2>/dev/null)"
 check_status 0 setfattr -x user.comment "$M/moved/a"
 check_status 0 chmod 600 "$M/moved/sub/b"
 check_eq 'chmod keeps them' text/plain "$(getfattr --only-values -n user.mime_type "$M/moved/sub/b" 2>/dev/null)"
