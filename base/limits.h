@@ -44,4 +44,8 @@
 /* Requests parked while a worker waits for the store or the disk (docs/mechanisms.md section 9). */
 #define LIMIT_PARKED 4096
 
+/* Ranges that programs hold locked, and programs that wait for one (ENOLCK): these are parked, too. */
+#define LIMIT_LOCKS 16384
+#define LIMIT_LOCK_WAITS 1024
+
 #endif

@@ -318,6 +318,7 @@ serve(struct mount_service *service, struct entry *entry, struct living *one, st
     pthread_mutex_lock(&service->mutex);
     entry->session = session;
     pthread_mutex_unlock(&service->mutex);
+    volume_kernels(service->args.volumes, 1);
     if (session_adopt(session, fuse, &one->record, err) < 0)
         return -1;
     /* What changed elsewhere a moment before the death may not have been told. */

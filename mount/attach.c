@@ -16,6 +16,7 @@
 #include "mount/ino.h"
 #include "mount/probe.h"
 #include "mount/service_impl.h"
+#include "volume/locks.h"
 
 #define PROBE_NS (5 * NS_PER_S)
 #define LIVE_NS (10 * NS_PER_S) /* from the mount to the first answer through it */
@@ -434,6 +435,7 @@ attach_finish(struct entry *entry, int64_t deadline_ns)
         return;
     bool ended = session_wait_end(session, clock_mono_ns() + DRAIN_NS);
     session_close_files(session);
+    lock_drop_connection(volume_locks(service->args.volumes), entry->info.id); /* nobody waits on */
     wait_parked(session);
     volume_connection_gone(service->args.volumes, entry->info.id);
     volume_kernels(service->args.volumes, -1);

@@ -283,6 +283,7 @@ copy_call(const struct call *call)
         .run = run_parked,
         .give_up = give_up_parked,
         .free = free_parked,
+        .cancel = call->op->flags & CALL_IS_LOCK ? session_locks_cancel : NULL,
         .must_run = (call->op->flags & CALL_MUST_RUN) != 0,
         .deadline_ns = call->deadline_ns,
     };
@@ -341,7 +342,7 @@ call_start(struct call *call)
             release_handle(call);
             return;
         }
-        pool = PARK_STORE;
+        pool = call->op->flags & CALL_THEN_META ? PARK_META : PARK_STORE;
     }
     struct err full = ERR_INIT;
     if (park_copy(call, pool, &full) == 0)

@@ -160,7 +160,7 @@ static void
 list(struct park_call *call)
 {
     pthread_mutex_lock(&call->park->mutex);
-    if (!call->answered)
+    if (!call->answered && call->deadline_ns != PARK_NEVER)
         list_locked(call);
     /* Most are answered long before their deadline: the timer sleeps on. */
     if (call->park->first == call && call->deadline_ns < call->park->timer_until_ns)
@@ -187,14 +187,18 @@ park_interrupt(struct park *park, uint32_t slot, const void *key)
 {
     pthread_mutex_lock(&park->mutex);
     struct park_call *call = slot < park->max ? park->slots[slot] : NULL;
-    bool claimed = call && call->key == key && claim_locked(call);
-    if (claimed)
+    bool found = call && call->key == key;
+    bool asked = found && call->cancel;
+    bool claimed = found && !asked && claim_locked(call);
+    if (asked || claimed)
         call->refs++;
     pthread_mutex_unlock(&park->mutex);
-    if (!claimed)
-        return;
-    call->give_up(call, ERR_CANCELED);
-    unref(call);
+    if (asked)
+        call->cancel(call);
+    else if (claimed)
+        call->give_up(call, ERR_CANCELED);
+    if (asked || claimed)
+        unref(call);
 }
 
 void

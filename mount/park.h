@@ -27,6 +27,8 @@ struct park_call {
     /* Answers for the timer or an interrupt, which have claimed already. `run` may be working on the same call. */
     void (*give_up)(struct park_call *call, enum err_code code);
     void (*free)(struct park_call *call);
+    /* NULL, or asked instead of giving up at an interrupt: who works on the call answers then. It never gives up by itself. */
+    void (*cancel)(struct park_call *call);
     bool must_run; /* run it although it was given up (RELEASE) */
     int64_t deadline_ns;
     /* Of the park: */
@@ -38,6 +40,8 @@ struct park_call {
     const void *key;
     struct park_call *prev, *next; /* by deadline */
 };
+
+#define PARK_NEVER INT64_MAX /* a deadline that does not come */
 
 struct park *park_new(unsigned meta_threads, unsigned store_threads, unsigned max_parked,
                       struct err *err) MUST_CHECK;

@@ -56,6 +56,8 @@ decide(struct fuse_conn_info *conn)
     want(conn, FUSE_CAP_CACHE_SYMLINKS);
     want(conn, FUSE_CAP_AUTO_INVAL_DATA);
     want(conn, FUSE_CAP_ASYNC_READ);
+    want(conn, FUSE_CAP_POSIX_LOCKS);
+    want(conn, FUSE_CAP_FLOCK_LOCKS);
     want(conn, FUSE_CAP_HANDLE_KILLPRIV);
 #ifdef FUSE_CAP_HANDLE_KILLPRIV_V2
     want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2);
@@ -144,6 +146,9 @@ loop_main(void *arg)
         if (first && is_ready(session)) {
             if (session->adopted && ask_again(session) < 0)
                 break;
+            /* What the one before us had no time to tell. */
+            if (session->adopted)
+                (void)session_forget_all(session);
             start_threads(session);
             first = false;
         }
@@ -209,6 +214,7 @@ fill_ops(struct fuse_lowlevel_ops *ops)
     session_attributes_ops(ops);
     session_xattrs_ops(ops);
     session_files_ops(ops);
+    session_locks_ops(ops);
     session_folders_ops(ops);
     session_virtual_ops(ops);
 }

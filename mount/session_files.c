@@ -21,8 +21,8 @@ make_info(const struct call *call)
     struct fuse_file_info fi;
     memset(&fi, 0, sizeof(fi));
     fi.flags = call->flags;
-    /* Only a writer's close has something to say. */
-    fi.noflush = is_writer(call->flags) ? 0 : 1;
+    /* Only a writer's close has something to say, or that of a process with locks. */
+    fi.noflush = !is_writer(call->flags) && !session_locks_held(call);
     return fi;
 }
 
@@ -302,6 +302,7 @@ on_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     static const struct op op = { "flush", run_flush, 0 };
     struct call call;
     call_init(&call, req, &op, ino);
+    session_locks_flush(&call, fi);
     if (!call_handle(&call, fi))
         return;
     if (call.handle->flags & HANDLE_WRITER) {
@@ -351,6 +352,7 @@ on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     static const struct op waiting_op = { "release", run_release, CALL_MUST_RUN };
     struct call call;
     call_init(&call, req, &waiting_op, ino);
+    session_locks_release(&call, fi);
     if (!call_handle(&call, fi))
         return;
     if (!volume_file_close_waits(call.handle->file))
@@ -438,6 +440,4 @@ session_files_ops(struct fuse_lowlevel_ops *ops)
     ops->fallocate = on_fallocate;
     ops->lseek = on_lseek;
     ops->ioctl = on_ioctl;
-    /* copy_file_range, locks: absent on purpose. The kernel copies by reading and writing, and keeps the locks itself, so
-     * that they survive a takeover (docs/platform.md section 1). */
 }

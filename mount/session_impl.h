@@ -12,6 +12,7 @@
 #include "mount/ino.h"
 #include "mount/session.h"
 #include "mount/virtual.h"
+#include "volume/locks.h"
 
 /* So long entries and attributes are believed at least, and at most: what else happens here is told at once, what others do in
  * the bucket is found when the folder is listed anew (attr.fresh_ns). */
@@ -113,6 +114,9 @@ enum call_flags {
     CALL_TO_STORE = 2,      /* park in the store pool (fsync); else in the meta pool */
     CALL_INTERRUPTIBLE = 4, /* changes nothing: EINTR is honest */
     CALL_MUST_RUN = 8,      /* also after its deadline */
+    CALL_IS_LOCK = 32,      /* an interrupt is for session_locks_cancel() */
+    CALL_THEN_META =
+        16, /* what cannot be done at once goes to the meta pool: it waits for no store */
 };
 struct op {
     const char *name;
@@ -144,6 +148,7 @@ struct call {
     const char *name, *name2;
     const void *data;         /* `size` bytes of a WRITE or SETXATTR */
     struct fuse_file_info fi; /* of the answer to an OPEN */
+    struct lock_wait wait;    /* of a lock; what is wanted is in it */
     void (*finish)(struct call *call);
     char copies[]; /* of name, name2, data */
 };
@@ -215,6 +220,12 @@ void session_xattrs_ops(struct fuse_lowlevel_ops *ops);
 void session_virtual_ops(struct fuse_lowlevel_ops *ops);
 int session_virtual_init(struct session *session, struct err *err) MUST_CHECK;
 void session_virtual_release(struct session *session);
+/* session_locks.c: at every FLUSH, RELEASE and reading OPEN. */
+void session_locks_flush(const struct call *call, const struct fuse_file_info *fi);
+void session_locks_release(const struct call *call, const struct fuse_file_info *fi);
+void session_locks_cancel(struct park_call *parked);
+bool session_locks_held(const struct call *call);
+void session_locks_ops(struct fuse_lowlevel_ops *ops);
 void session_files_ops(struct fuse_lowlevel_ops *ops);
 void session_folders_ops(struct fuse_lowlevel_ops *ops);
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/locks.h"
 #include "volume/service_impl.h"
 
 /* Open files of mounts, and the attributes that need the bytes. */
@@ -461,6 +462,7 @@ void
 volume_connection_gone(struct volume_service *service, int64_t connection)
 {
     struct gone_call call = { .connection = connection };
+    lock_drop_connection(service->locks, connection);
     struct err err = ERR_INIT;
     if (index_write(service->index, INDEX_NORMAL, gone_tx, &call, &err) != 0)
         log_warn(volume, "cannot forget the handles of mount %lld: %s", (long long)connection,

@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "volume/listing_impl.h"
+#include "volume/locks.h"
 #include "volume/uploads.h"
 
 #define STORE_FORMAT 1
@@ -449,6 +450,14 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     if (inode_table_init(&service->inodes, err) != 0 || event_queue_open(service, err) != 0 ||
         open_state(service, args->state_dir, err) != 0 || sys_boot_id(service->boot_id, err) != 0)
         return -1;
+    /* Twice the places: a change adds before it removes. */
+    struct lock_journal *journal =
+        lock_journal_open(service->state_fd, service->boot_id, 2 * LIMIT_LOCKS, err);
+    if (journal == NULL)
+        return -1;
+    service->locks = lock_table_new(journal, LIMIT_LOCKS, LIMIT_LOCK_WAITS, err);
+    if (service->locks == NULL)
+        return -1;
     service->index = index_open(args->state_dir, &options, err);
     if (service->index == NULL)
         return -1;
@@ -505,6 +514,12 @@ volume_service_open(const struct volume_service_args *args, struct err *err)
     return NULL;
 }
 
+struct lock_table *
+volume_locks(struct volume_service *service)
+{
+    return service->locks;
+}
+
 int
 volume_service_start(struct volume_service *service, struct err *err)
 {
@@ -554,6 +569,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     index_close(service->index);
     fetcher_release(service);
     inode_table_release(&service->inodes);
+    lock_table_free(service->locks);
     cache_close(service->cache);
     store_free(service->store);
     if (service->lock_fd >= 0)

@@ -156,6 +156,7 @@ struct volume_service {
     struct lister *lister;
     struct uploads *uploads;
     struct fetcher *fetcher;
+    struct lock_table *locks;
     pthread_mutex_t drop_lock; /* leaf */
     struct drop_list dropped;  /* content files that wait for a durable commit */
     int64_t list_ttl_ns;

@@ -21,6 +21,7 @@
  * answers ERR_AGAIN without an effect, and the caller repeats it from a thread that may wait (docs/mechanisms.md section 9).
  */
 struct volume_service;
+struct lock_table;
 
 /* What programs have open in connections that outlived the last gateway: orphans among it stay, and what is being written goes on
  * being written. */
@@ -333,7 +334,9 @@ int volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ct
 /* Mounts that came (1) or went (-1): with one alone nobody has to be told of what it does itself. */
 void volume_kernels(struct volume_service *service, int change);
 unsigned volume_kernel_count(struct volume_service *service);
-/* All handles of a mount that is gone. */
+/* Locks of programs, volume/locks.h. */
+struct lock_table *volume_locks(struct volume_service *service);
+/* All handles and locks of a mount that is gone. */
 void volume_connection_gone(struct volume_service *service, int64_t connection);
 /* Everything that the kernel sent again to this mount was answered: answers in slots below `first` or from `end` on are dropped. */
 void volume_connection_settled(struct volume_service *service, int64_t connection, uint32_t first,

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/scope.h"
 #include "base/text.h"
+#include "volume/locks.h"
 #include "volume/volume.h"
 
 /* NOLINTBEGIN(readability-function-size,readability-inconsistent-declaration-parameter-name) */
@@ -790,6 +791,17 @@ volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, s
     (void)ctx;
     (void)err;
     return 0;
+}
+
+struct lock_table *
+volume_locks(struct volume_service *service)
+{
+    static struct lock_table *table;
+    struct err err = ERR_INIT;
+    (void)service;
+    if (table == NULL)
+        table = lock_table_new(NULL, 64, 8, &err);
+    return table;
 }
 
 void
