@@ -349,8 +349,12 @@ apply_loser(struct view_change *change, struct err *err)
 
 /* ---- theirs ---- */
 
-static const struct node_kind a_folder = { .kind = INDEX_DIR, .mode = S_IFDIR | 0755 };
-static const struct node_kind a_file = { .kind = INDEX_FILE, .mode = S_IFREG | 0644 };
+static const struct node_kind a_folder = { .kind = INDEX_DIR,
+                                           .mode = S_IFDIR | 0755,
+                                           .found = true };
+static const struct node_kind a_file = { .kind = INDEX_FILE,
+                                         .mode = S_IFREG | 0644,
+                                         .found = true };
 
 static void
 fill_foreign(struct index_node *node, const char *key, const struct sync_have *have,

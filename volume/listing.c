@@ -157,8 +157,10 @@ make_listed_folder(struct index_tx *tx, struct dir_call *call, const struct volu
                    struct index_node *node, struct err *err)
 {
     struct volume_ctx nobody = { .actor = "bucket" };
-    if (node_make(tx, &nobody, at, &(struct node_kind){ .kind = INDEX_DIR, .mode = S_IFDIR | 0755 },
-                  node, err) != 0)
+    static const struct node_kind folder = { .kind = INDEX_DIR,
+                                             .mode = S_IFDIR | 0755,
+                                             .found = true };
+    if (node_make(tx, &nobody, at, &folder, node, err) != 0)
         return -1;
     node->uid = call->node.uid;
     node->gid = call->node.gid;

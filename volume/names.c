@@ -211,7 +211,8 @@ node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume
     out->gid = inherits ? parent.gid : ctx->gid;
     if (inherits && out->kind == INDEX_DIR)
         out->mode |= S_ISGID;
-    out->mtime_ns = out->ctime_ns = out->atime_ns = clock_wall_ns();
+    out->mtime_ns = out->ctime_ns = clock_wall_ns();
+    out->atime_ns = kind->found ? 0 : out->mtime_ns;
     out->flags = kind->flags;
     out->content = kind->content;
     if (kind->target != NULL)
@@ -221,7 +222,8 @@ node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume
     if (ulid_new(out->ulid, err) != 0 || index_node_insert(tx, out, err) != 0 ||
         key_of_node(tx, out, key, err) != 0)
         return -1;
-    return node_touch_dir(tx, at->parent, err);
+    /* What the first listing of a folder finds is no change of the folder. */
+    return kind->found && parent.listed_ns == 0 ? 0 : node_touch_dir(tx, at->parent, err);
 }
 
 /* ---- mkdir, symlink, mknod ---- */

@@ -259,6 +259,7 @@ struct node_kind {
     unsigned flags;
     int64_t content;
     const char *target;
+    bool found; /* in the bucket: it was there before */
 };
 int node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
               const struct node_kind *kind, struct index_node *out, struct err *err) MUST_CHECK;

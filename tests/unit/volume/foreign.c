@@ -185,6 +185,23 @@ metadata_of_others_is_understood(void **state)
     assert_int_equal(attr_at("s3fs").mtime_ns, 1609459200 * NS_PER_S);
 }
 
+/* B111: neither does listing, of a folder either; what comes later is a change of it. */
+static void
+a_first_listing_changes_no_time(void **state)
+{
+    (void)state;
+    put_with("d/", "", (const char *const[]){ "mtime", "1609459200", NULL });
+    foreign_put("d/f", "x");
+    foreign_put("d/sub/f", "x");
+    relist("d");
+    assert_int_equal(attr_at("d/f").kind, INDEX_FILE);
+    assert_int_equal(attr_at("d").mtime_ns, 1609459200 * NS_PER_S);
+    foreign_put("d/later", "x");
+    relist("d");
+    assert_int_equal(attr_at("d/later").kind, INDEX_FILE);
+    assert_true(attr_at("d").mtime_ns > 1609459200 * NS_PER_S);
+}
+
 static void
 a_huge_object_that_says_it_is_a_link_is_a_file(void **state)
 {
@@ -403,6 +420,7 @@ main(void)
         ONE(markers_are_folders),
         ONE(a_file_and_a_folder_of_one_name_leave_each_other_alone),
         ONE(metadata_of_others_is_understood),
+        ONE(a_first_listing_changes_no_time),
         ONE(a_huge_object_that_says_it_is_a_link_is_a_file),
         ONE(our_metadata_is_theirs),
         ONE(names_that_are_too_long_are_refused_before_any_upload),
