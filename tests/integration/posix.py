@@ -370,6 +370,34 @@ def test_rename():
     say("written through a moved name", get("moved")[:3])
 
 
+def test_link():
+    put("f", b"one")
+    os.mkdir("d")
+    os.symlink("f", "l")
+    os.mkfifo("p")
+    for old, new in (("f", "g"), ("f", "d/g"), ("f", "g"), ("d", "d2"), ("l", "l2"), ("p", "p2"), ("absent", "x"), ("f", "d"), ("f", "d/g/x"), ("f", "n" * 256)):
+        attempt("%s to %.9s" % (old, new), os.link, old, new, follow_symlinks=False)
+    for name in ("f", "g", "d/g", "l", "l2", "p", "p2"):
+        say(name, shown(name))
+    say("one number", len({os.stat(n).st_ino for n in ("f", "g", "d/g")}))
+    write_to("g", b"two")
+    os.chmod("d/g", 0o600)
+    say("all names show it", [(get(n), shown(n)) for n in ("f", "g", "d/g")])
+    for old, new, flags in (("f", "g", 0), ("f", "g", NOREPLACE), ("f", "g", EXCHANGE)):
+        attempt("rename to another name of it, flags %d" % flags, renameat2, old, new, flags)
+        say("names", sorted(os.listdir(".")))
+    fd = os.open("f", os.O_RDONLY)
+    for name in ("f", "d/g", "g"):
+        os.unlink(name)
+        say("links left", (os.fstat(fd).st_nlink, os.pread(fd, 9, 0)))
+    os.close(fd)
+    put("f", b"three")
+    os.link("f", "g")
+    put("new", b"four")
+    os.rename("new", "f")
+    say("a rename over one name", (get("f"), get("g"), os.stat("g").st_nlink))
+
+
 # ---- names that go ----
 def test_unlink():
     put("f", b"alive")
