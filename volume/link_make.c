@@ -85,7 +85,7 @@ know_both(struct make_call *call, struct err *err)
 {
     struct err local = ERR_INIT;
     const struct volume_name *at = call->at;
-    if (call->ctx->resent)
+    if (answer_waits(call->service, call->ctx))
         return 0;
     if (volume_getattr(call->service, call->ctx, call->node, call->attr, err) != 0)
         return -1;

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -94,10 +95,68 @@ test_release_while_in_use(void **state)
     handle_table_release(&table, &ctx);
 }
 
+/* A gateway dies: the next one finds what was open under the same numbers, and nothing of what was closed (INV-13). */
+static void
+test_next_gateway(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct handle_table table;
+    struct handle_table next;
+    struct volume_ctx asked = ctx;
+    uint64_t fhs[100];
+    int fd;
+    struct carry *carry = carry_new(&fd, &err);
+    assert_non_null(carry);
+    handle_table_init(&table, carry);
+    for (unsigned i = 0; i < 100; i++) {
+        const struct handle_new how = { .flags = HANDLE_WRITER, .backing = 7, .answer = 2 };
+        asked.unique = 1000 + i;
+        assert_int_equal(handle_add(&table, open_file(), &how, &asked, &fhs[i], &err), 0);
+    }
+    for (unsigned i = 0; i < 100; i += 2)
+        handle_remove(&table, fhs[i], &ctx);
+
+    struct carry *same = carry_map(fd, &err);
+    assert_non_null(same);
+    assert_int_equal(same->opens_used, 100);
+    handle_table_init(&next, same);
+    for (uint32_t i = 0; i < same->opens_used; i++) {
+        assert_int_equal(same->opens[i].fh != 0, i % 2 == 1);
+        if (same->opens[i].fh != 0)
+            assert_int_equal(handle_restore(&next, i, open_file(), &ctx, &err), 0);
+    }
+    for (unsigned i = 0; i < 100; i++) {
+        struct handle *handle = handle_get(&next, fhs[i]);
+        assert_int_equal(handle != NULL, i % 2 == 1);
+        if (handle)
+            assert_int_equal(handle->flags, HANDLE_WRITER);
+        handle_put(&next, handle, &ctx);
+        const struct carry_open *open = handle_of_request(&next, 1000 + i);
+        assert_int_equal(open != NULL, i % 2 == 1);
+        assert_true(!open || (open->fh == fhs[i] && open->backing == 7 && open->answer == 2));
+    }
+    /* A new number is none that was ever given. */
+    for (unsigned i = 0; i < 100; i++) {
+        uint64_t fh = add(&next);
+        for (unsigned j = 0; j < 100; j++)
+            assert_true(fh != fhs[j]);
+    }
+    handle_table_release(&next, &ctx);
+    handle_table_release(&table, &ctx);
+    carry_unmap(same);
+    carry_unmap(carry);
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    assert_null(carry_map(fd, &err));
+    assert_int_equal(err.code, ERR_NEWER_FORMAT);
+    assert_int_equal(close(fd), 0);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_next_gateway, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_numbers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_release_while_in_use, set_up, tear_down),
     };
