@@ -159,7 +159,11 @@ session_ask_again(struct session *session, struct err *err)
 bool
 session_can_adopt(void)
 {
-    return FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17);
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
+    return true;
+#else
+    return false;
+#endif
 }
 
 /* ---- open files ---- */

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The gateway is killed again and again, and upgraded, while programs run in a mount: they wait, and none sees an error or a wrong
-# byte (docs/design.md section 2.7, INV-13). Prints the longest pause, and what the kernel sent again.
+# byte (docs/design.md section 2.7, INV-13). Prints the longest pause, and what the kernel sent again. Then the mounter dies too, and
+# the mount comes back by itself. B038 B043 S35
 # timeout: 180
 # long-timeout: 5400
 . "$(dirname "$0")/../support/lib.sh"
@@ -30,7 +31,7 @@ stop_successor() {
     local pid
     pid=$(status_field "s['pid']") && kill "$pid" && wait_until 30 test ! -d "/proc/$pid"
 }
-gateway_start "$WORK/state" "file://$WORK/bucket"
+gateway_start "$WORK/state" "file://$WORK/bucket" --mount-parent "$WORK/data"
 defer stop_successor
 if [ "$(status_field "s['takeover']['possible']")" != True ]; then
     skip "no takeover here: $(status_field "s['takeover']['why']")"
@@ -97,5 +98,23 @@ status_field "'%d takeovers of a mount met a request under way in %d; sent again
     s['takeover']['count'], s['takeover']['met'], s['takeover']['resent'], s['takeover']['replayed'])"
 [ "$(status_field "s['takeover']['met'] > 0")" = True ] || fail 'no kill met a request under way'
 check_status 0 "$HOLDFAST" flush --timeout 120
+
+# The mounter's own death: nobody notices while the gateway lives; then both are gone, programs get an error, and the mount comes
+# back at the same path. Nothing is ever written beside the volume (INV-11).
+mounter=$(pgrep -f "holdfast-mounter $WORK/data") || fail_now 'no mounter'
+kill -KILL "$mounter"
+echo before >"$MOUNT/before" || fail 'the mount ended with the mounter'
+[ "$(status_field "s['takeover']['possible']")" = False ] || fail 'status does not say that the mounter has ended'
+pid=$(status_field "s['pid']")
+kill -KILL "$pid"
+deadline=$((SECONDS + 30))
+until echo after 2>/dev/null >"$MOUNT/after"; do
+    [ "$SECONDS" -lt "$deadline" ] || fail_now 'the mount does not come back'
+done 2>"$WORK/meanwhile"
+[ "$(cat "$MOUNT/before")" = before ] || fail 'the mount came back with other files'
+grep -v 'Transport endpoint is not connected\|Read-only file system\|Permission denied' "$WORK/meanwhile" && fail 'an unexpected error meanwhile'
+wait_until 30 back "$pid" || fail 'no other gateway came'
+wait_until 10 test -e "$WORK/bucket/v/after" || fail 'what was written went beside the volume'
 check_status 0 "$HOLDFAST" umount "$MOUNT"
+[ -z "$(ls -A "$MOUNT")" ] || fail "something was written beside the volume: $(ls -A "$MOUNT")"
 check_status 0 "$HOLDFAST" umount "$MOUNT2"
