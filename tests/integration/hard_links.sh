@@ -77,6 +77,35 @@ for ((round = 1; round <= ROUNDS; round++)); do
     python3 "$LINKS" bucket "$WORK/ref" "$B" >"$WORK/bucket.out" 2>&1 || fail "round $round: $(head -n 5 "$WORK/bucket.out")"
     [ "$LIB_FAILED" = 0 ] || break
 done
+
+# ---- the same while the gateway dies under it and is followed by another ----
+status_field() { # EXPRESSION over the status document
+    "$HOLDFAST" status --json 2>/dev/null | python3 -c "import json, sys; s = json.load(sys.stdin); print($1)"
+}
+back() { [ "$(status_field "s['pid']" 2>/dev/null || echo "$1")" != "$1" ]; }
+stop_successor() {
+    local pid
+    pid=$(status_field "s['pid']") && kill "$pid" && wait_until 30 test ! -d "/proc/$pid"
+}
+export HOLDFAST_TAKEOVER=respawn
+again
+defer stop_successor
+if [ "$LIB_FAILED" = 0 ] && [ "$(status_field "s['takeover']['possible']")" = True ]; then
+    timeout 600 python3 "$LINKS" run "$M" "$WORK/ref" "$SEED" $((COUNT * 5)) >"$WORK/run.out" 2>&1 &
+    RUNNER=$!
+    defer "stop_pid $RUNNER"
+    while sleep "0.$((2 + RANDOM % 7))" && kill -0 "$RUNNER" 2>/dev/null; do
+        pid=$(status_field "s['pid']") || break
+        kill -KILL "$pid"
+        wait_until 30 back "$pid" || fail_now 'no other gateway came'
+    done
+    wait "$RUNNER" || fail "with gateways that die: $(head -n 5 "$WORK/run.out")"
+    cat "$WORK/run.out"
+    flushed
+    python3 "$LINKS" same "$M" "$WORK/ref" >"$WORK/same.out" 2>&1 || fail "after the kills: $(head -n 5 "$WORK/same.out")"
+    python3 "$LINKS" bucket "$WORK/ref" "$B" >"$WORK/bucket.out" 2>&1 || fail "after the kills: $(head -n 5 "$WORK/bucket.out")"
+    status_field "'%d kills, sent again: %s' % (s['takeover']['count'], s['takeover']['resent'])"
+fi
 check_eq 'no conflicts' 0 "$("$HOLDFAST" status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["conflicts"])')"
 "$HOLDFAST" umount "$M" || fail 'cannot unmount'
 gateway_stop
