@@ -103,12 +103,12 @@ is_fit_locked(struct volume_file *file, const struct volume_backing *want)
 }
 
 int
-volume_file_back(struct volume_file *file, const struct volume_ctx *ctx, struct volume_backing *out,
-                 struct err *err)
+volume_file_back(struct volume_file *file, const struct volume_ctx *ctx,
+                 struct volume_backing *backing, struct err *err)
 {
     struct inode *inode = file->inode;
     (void)ctx;
-    if (file->writable && !out->direct && !has_room(file->service, inode->node))
+    if (file->writable && !backing->direct && !has_room(file->service, inode->node))
         return 1;
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
     (void)held;
@@ -116,9 +116,9 @@ volume_file_back(struct volume_file *file, const struct volume_ctx *ctx, struct 
         return 1;
     if (content_open_locked(file->service, inode, err) != 0)
         return -1;
-    if (!is_fit_locked(file, out))
+    if (!is_fit_locked(file, backing))
         return 1;
-    out->content = inode->content;
+    backing->content = inode->content;
     file->lent = true;
     inode->lent++;
     if (file->writable)
@@ -146,16 +146,16 @@ volume_file_back_again(struct volume_file *file, int64_t content)
 }
 
 int
-volume_file_backing_fd(struct volume_file *file, int *out, struct err *err)
+volume_file_backing_fd(struct volume_file *file, int *fd, struct err *err)
 {
     struct inode *inode = file->inode;
     scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
     (void)held;
     assert(file->lent && inode->file != NULL);
     if (!file->writable)
-        return cache_file_reader(inode->file, out, err);
-    *out = fcntl(cache_file_fd(inode->file), F_DUPFD_CLOEXEC, 0);
-    return *out < 0 ? err_sys(err, errno, "cannot double a descriptor") : 0;
+        return cache_file_reader(inode->file, fd, err);
+    *fd = fcntl(cache_file_fd(inode->file), F_DUPFD_CLOEXEC, 0);
+    return *fd < 0 ? err_sys(err, errno, "cannot double a descriptor") : 0;
 }
 
 void

@@ -51,6 +51,24 @@ check_eq 'size on the second mount' "$(stat -c %s "$WORK/plain")" "$(stat -c %s 
 check_status 0 "$HOLDFAST" flush v
 check_same 'in the bucket' "$WORK/plain" "$WORK/bucket/v/f"
 
+# B188: opened directly and mapped, in passthrough and through the gateway.
+cat >"$WORK/direct.py" <<'EOF'
+import mmap, os, sys
+for path in sys.argv[1:]:
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    area = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    area[1:4] = b"map"
+    area.close()
+    os.close(fd)
+EOF
+head -c 20000 /dev/zero >"$WORK/small"
+head -c 20000 /dev/zero >"$M/small"
+exec 5<"$M/small" # pages first, so no passthrough
+check_status 0 python3 "$WORK/direct.py" "$WORK/plain" "$M/f" "$WORK/small" "$M/small"
+exec 5<&-
+check_same 'mapped past the gateway' "$WORK/plain" "$M/f"
+check_same 'mapped through the gateway' "$WORK/small" "$M/small"
+
 # ---- opens of one file in every order, each compared with the disk ----
 SEED=${HOLDFAST_TEST_SEED:-$RANDOM}
 ROUNDS=4
