@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# git, SQLite in both journal modes, packages that are unpacked and renamed as npm does, and files saved as sed, vim, nano and
-# careful programs do, all in one mount whose gateway and mounter are killed at random moments: nothing that was answered is lost,
+# git (B126), SQLite in both journal modes (B122, B123), packages that are unpacked and renamed as npm does (B128), and files
+# saved as sed, vim, nano and careful programs do (B176), all in one mount whose gateway and mounter are killed at random moments: nothing that was answered is lost,
 # no file is half, integrity_check and fsck pass.
 # timeout: 240
 # long-timeout: 14400
@@ -46,5 +46,7 @@ check_status 0 "$HOLDFAST" flush --timeout 120 v
 diff <(cd "$MOUNT" && find . -type f -print0 | sort -z | xargs -0 sha256sum) \
     <(cd "$WORK/bucket/v" && find . -type f ! -name '*.hf~*' -print0 | sort -z | xargs -0 sha256sum) >"$WORK/equal" ||
     fail "bucket and mount differ: $(head -n 5 "$WORK/equal")"
+# Nothing staged is left over of all these crashes (B178).
+check_eq 'staged bytes' 0 "$("$HOLDFAST" status --json | jq .cache.staged_bytes)"
 python3 "$TOOLS" sum "$LEDGER"
 "$HOLDFAST" umount "$MOUNT" || fail 'cannot unmount'

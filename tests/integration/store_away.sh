@@ -57,7 +57,7 @@ api GET /v1/status >"$WORK/status.json"
 check_eq 'the document says so too' false "$(jq .store.ok "$WORK/status.json")"
 [ "$(jq .unsynced_files "$WORK/status.json")" -gt 0 ] || fail 'nothing is unsynced although the store is away'
 
-# Reads of what is here, writes, names and fsync go on all the time.
+# Reads of what is here, writes, names and fsync go on all the time: none of them waits for the store (B124).
 exec 8>>"$M/log"
 n=0 slowest=0
 while [ $(($(now_ms) - BEGUN)) -lt $((AWAY * 1000)) ]; do
@@ -117,7 +117,7 @@ check_eq 'a writer over a sleep' 0 "$(cat "$WORK/sleep.status" 2>/dev/null)"
 check_status 0 "$HOLDFAST" flush v
 check_eq 'the last one' 40 "$(raw s40)"
 
-# ---- the cache fills up while the store is away ----
+# ---- the cache fills up while the store is away (B002, B012): ENOSPC, and what was answered is whole ----
 gateway_stop
 gateway_start "$WORK/small" "$STORE_URL" --cache-size 48M --cache-floor 1M
 check_status 0 "$HOLDFAST" volume create w
@@ -145,5 +145,6 @@ for i in $(seq "$kept"); do
     "$LIB_ROOT/tests/support/fault-server.sh" control "$WORK/fault" "_raw?key=w/f$i" | cmp -s - "$WORK/four" ||
         fail "f$i of the full cache is not in the bucket"
 done
+# What is up makes room (B151).
 cp "$WORK/four" "$W/again" || fail 'no write after the store is back'
 note "$kept files of 4 MiB in a cache of 48 MiB"

@@ -18,10 +18,11 @@ is_mounted() { findmnt -n -t fuse.holdfast "$WORK/m" >/dev/null; }
 bucket() { "$LIB_ROOT/tests/support/fault-server.sh" control "$WORK/fault" "_raw?key=$1" 2>/dev/null; }
 in_bucket() { [ "$(bucket "v/$1")" = "$2" ]; }
 
-# ---- nothing left: at once ----
+# ---- nothing left: at once, and "unmounted" is said when it is so (B147) ----
 echo one >"$WORK/m/f"
 check_status 0 "$HOLDFAST" umount "$WORK/m" --json
 check_eq 'the document' 'true 0 0 0' "$(jq -r '"\(.unmounted) \(.pending) \(.unsynced_files) \(.conflicts)"' "$WORK/out")"
+if is_mounted; then fail 'said that it unmounted'; fi
 in_bucket f one || fail "unmounted, and the bucket has '$(bucket v/f)'"
 
 # ---- the store is away: it waits, says how much is left, and leaves the mount as it was ----
@@ -69,7 +70,7 @@ if is_mounted; then fail 'not unmounted by force'; fi
 check_eq 'kept' three "$("$HOLDFAST" cat v:/f)"
 check_contains 'status' 'unsynced' <("$HOLDFAST" status)
 
-# ---- SIGTERM: within its time limit, and the next start goes on ----
+# ---- SIGTERM: within its time limit although the mount is in use (B166, B167), and the next start goes on ----
 check_status 0 "$HOLDFAST" mount v "$WORK/m"
 echo four >"$WORK/m/g"
 exec 7>"$WORK/m/open"
@@ -86,7 +87,7 @@ wait_until 30 in_bucket f three || fail "after the start the bucket has '$(bucke
 wait_until 30 in_bucket g four || fail "after the start the bucket has '$(bucket v/g)'"
 wait_until 30 in_bucket open five || fail "what was open at the end: '$(bucket v/open)'"
 
-# ---- SIGTERM with the store there: all is in the bucket when it has ended ----
+# ---- SIGTERM with the store there: all is in the bucket when it has ended (B168) ----
 is_mounted || fail 'not mounted again'
 for i in $(seq 20); do echo "$i" >"$WORK/m/n$i"; done
 gateway_stop

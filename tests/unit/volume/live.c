@@ -140,7 +140,7 @@ keep_landed(enum hook_op op, const char *key)
     free(data);
 }
 
-/* The earlier copy lands while the closed file is being written anew, and nothing newer gets through: what was closed stays. */
+/* B007: the earlier copy lands while the closed file is being written anew, and nothing newer gets through: what was closed stays. */
 static void
 closed_bytes_outlive_the_landing_of_an_earlier_copy(void **state)
 {
@@ -307,6 +307,23 @@ what_a_kernel_writes_past_us_goes_up(void **state)
     assert_bucket("log", "onetwothree");
 }
 
+/* B062: a child's close of a descriptor that it got with its life says nothing about what its parent still writes. */
+static void
+a_childs_close_sends_nothing(void **state)
+{
+    (void)state;
+    struct volume_file *file = open_at("f", O_CREAT | O_RDWR);
+    write_at(file, "half", 0);
+    RUN_OK(rig.err, volume_file_flush(file, &rig.ctx, &rig.err));
+    clock_sleep_ns(2 * EVERY);
+    assert_int_equal(atomic_load(&rig.hook->count[HOOK_PUT]), 0);
+    write_at(file, " and half", 4);
+    close_file(file);
+    flush();
+    assert_bucket("f", "half and half");
+    assert_int_equal(atomic_load(&rig.hook->count[HOOK_PUT]), 1);
+}
+
 /* Others changed the object in between: the usual conflict, and the writer goes on. */
 static void
 a_copy_that_loses_is_kept_as_a_conflict(void **state)
@@ -343,6 +360,7 @@ main(void)
         ONE(a_write_during_the_copy_throws_it_away),
         ONE(a_database_with_a_hot_journal_waits),
         ONE(what_a_kernel_writes_past_us_goes_up),
+        cmocka_unit_test_setup_teardown(a_childs_close_sends_nothing, rig_setup, rig_teardown),
         ONE(a_copy_that_loses_is_kept_as_a_conflict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
