@@ -172,7 +172,7 @@ on_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static int
 run_fsyncdir(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
-    if (volume_fsync_dir(call->session->args.volumes, ctx, err) < 0)
+    if (volume_fsync_dir(call->session->args.volumes, ctx, call->node, err) < 0)
         return -1;
     return call_reply_ok(call);
 }

@@ -63,32 +63,78 @@ told_error(struct inode *inode, struct err *err)
     return err_sys(err, number, "an earlier write could not be kept");
 }
 
-/* Level three: the bucket has the bytes before the answer (`sync=close`). */
+struct landing_call {
+    int64_t node, content;
+    char version[ULID_SIZE]; /* what this close froze, "": what was there is synced */
+    bool landed;             /* that or a later one, or the file has no name any more */
+};
+
 static int
-close_through(struct volume_file *file, const struct volume_ctx *ctx, struct ack_call *ack,
+read_version(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct landing_call *call = arg;
+    struct index_content row;
+    if (index_content_get(tx, call->content, &row, err) != 0)
+        return err->code == ERR_NOT_FOUND ? 0 : -1;
+    if (row.state == CONTENT_FROZEN)
+        text_set(call->version, row.version);
+    return 0;
+}
+
+static int
+read_landing(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct landing_call *call = arg;
+    struct index_node node;
+    if (index_node_get(tx, call->node, &node, err) != 0)
+        return -1;
+    bool ours = ulid_valid(node.version) && strcmp(node.version, call->version) >= 0;
+    call->landed = ours || (node.flags & INDEX_NODE_ORPHAN) != 0;
+    return 0;
+}
+
+/* Others may write on meanwhile, in a copy (content.c): what is waited for is what was there at this close. */
+static int
+await_landing(struct volume_file *file, const struct volume_ctx *ctx, struct landing_call *call,
               struct err *err)
 {
     struct inode *inode = file->inode;
     int64_t deadline = service_deadline(ctx);
-    pthread_mutex_lock(&inode->lock);
-    int rc = content_freeze_locked(file->service, inode, err);
-    pthread_mutex_unlock(&inode->lock);
-    sync_kick(file->service);
-    while (rc == 0) {
+    for (;;) {
         uint64_t seen = sync_progress(file->service);
         struct volume_attr attr;
-        pthread_mutex_lock(&inode->lock);
-        rc = told_error(inode, err);
-        pthread_mutex_unlock(&inode->lock);
-        if (rc != 0 || volume_getattr(file->service, ctx, inode->node, &attr, err) != 0)
+        if (told_error(inode, err) != 0 ||
+            volume_getattr(file->service, ctx, inode->node, &attr, err) != 0 ||
+            index_read(file->service->index, read_landing, call, err) != 0)
             return -1;
-        if (attr.synced)
+        if (attr.synced || call->landed)
             return told_error(inode, err); /* a lost one looks synced too */
         if (!sync_wait(file->service, seen, deadline))
             return err_set(err, ERR_NOT_SYNCED,
                            "kept here, but the bucket did not take it in time");
     }
-    (void)ack;
+}
+
+/* Level three: the bucket has the bytes before the answer (`sync=close`). */
+static int
+close_through(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
+{
+    struct inode *inode = file->inode;
+    struct landing_call call = { .node = inode->node };
+    pthread_mutex_lock(&inode->lock);
+    int rc = content_freeze_locked(file->service, inode, err);
+    call.content = inode->content;
+    if (rc == 0)
+        rc = index_read(file->service->index, read_version, &call, err);
+    inode->awaited += rc == 0;
+    pthread_mutex_unlock(&inode->lock);
+    if (rc != 0)
+        return -1;
+    sync_kick(file->service);
+    rc = await_landing(file, ctx, &call, err);
+    pthread_mutex_lock(&inode->lock);
+    inode->awaited--;
+    pthread_mutex_unlock(&inode->lock);
     return rc;
 }
 
@@ -114,7 +160,7 @@ volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct
     pthread_mutex_unlock(&inode->lock);
     if (rc != 0 || (!asked && index_read(file->service->index, read_sync_close, &call, err) != 0))
         return -1;
-    return call.sync_close ? close_through(file, ctx, &call, err) : 0;
+    return call.sync_close ? close_through(file, ctx, err) : 0;
 }
 
 /* The row of a file that is fsynced again and again says so already: then only what else was committed has to be kept. */
@@ -174,7 +220,7 @@ volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct
         return -1;
     if (!file->writable || index_read(file->service->index, read_sync_close, &call, err) != 0)
         return rc;
-    return call.sync_close ? close_through(file, ctx, &call, err) : 0;
+    return call.sync_close ? close_through(file, ctx, err) : 0;
 }
 
 int
@@ -191,22 +237,6 @@ close_keep(struct volume_service *service, int64_t node, struct err *err)
         rc = keep_bytes(&call, INDEX_NORMAL, err);
     inode_unref(&service->inodes, call.inode, false);
     return rc;
-}
-
-static int
-nothing_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    (void)tx;
-    (void)arg;
-    (void)err;
-    return 0;
-}
-
-int
-volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, struct err *err)
-{
-    (void)ctx;
-    return index_write(service->index, INDEX_FULL, nothing_tx, NULL, err);
 }
 
 struct close_call {

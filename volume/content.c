@@ -385,15 +385,16 @@ decide_write(struct volume_service *service, const struct volume_ctx *ctx,
         return -1;
     if (call->node.kind != INDEX_FILE)
         return err_set(err, call->node.kind == INDEX_DIR ? ERR_IS_DIR : ERR_LOOP, "not a file");
-    struct content_view view = { .exists = call->has_content,
-                                 .state = call->content.state,
-                                 .flags = call->content.flags,
-                                 .attempt_sent = call->attempt_sent,
-                                 .other_writers = inode->writers > 0,
-                                 .backing_lent =
-                                     inode->lent > 0 && inode->content == call->content.id,
-                                 .copied = call->copied,
-                                 .size = call->has_content ? call->content.size : call->node.size };
+    struct content_view view = {
+        .exists = call->has_content,
+        .state = call->content.state,
+        .flags = call->content.flags | (inode->awaited > 0 ? CONTENT_PINNED : 0u),
+        .attempt_sent = call->attempt_sent,
+        .other_writers = inode->writers > 0,
+        .backing_lent = inode->lent > 0 && inode->content == call->content.id,
+        .copied = call->copied,
+        .size = call->has_content ? call->content.size : call->node.size
+    };
     if (!call->has_content && inode->file != NULL && (call->node.flags & INDEX_NODE_ORPHAN) != 0) {
         /* Its bytes became a conflict's, and its writer goes on. */
         call->content.id = 0;

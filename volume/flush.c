@@ -278,14 +278,14 @@ tell_conflicts(struct volume_service *service, struct conflicts_read *call,
                    (unsigned long long)call->count);
 }
 
+/* All work that is there now. */
 static int
-run_barrier(struct volume_service *service, int64_t volume, int64_t deadline_ns,
-            struct volume_barrier *out, struct err *err)
+await_all(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+          struct volume_barrier *out, struct err *err)
 {
     scope_free struct index_intent *hurried = calloc(PAGE, sizeof(*hurried));
     if (hurried == NULL)
         return err_nomem(err);
-    uint64_t busy = settle_open_files(service, volume, deadline_ns);
     struct pending_call call = { .volume = volume, .hurry = true, .out = out, .hurried = hurried };
     call.now_ns = call.until_ns = clock_wall_ns();
     if (index_write(service->index, INDEX_NORMAL, pending_tx, &call, err) != 0)
@@ -299,6 +299,16 @@ run_barrier(struct volume_service *service, int64_t volume, int64_t deadline_ns,
         return err_set(err, ERR_NOT_SYNCED, "%llu not synced in time, '%s' among them%s%s",
                        (unsigned long long)out->pending, out->first_key,
                        out->first_error[0] == '\0' ? "" : ": ", out->first_error);
+    return 0;
+}
+
+static int
+run_barrier(struct volume_service *service, int64_t volume, int64_t deadline_ns,
+            struct volume_barrier *out, struct err *err)
+{
+    uint64_t busy = settle_open_files(service, volume, deadline_ns);
+    if (await_all(service, volume, deadline_ns, out, err) != 0)
+        return -1;
     if (busy > 0)
         return err_set(err, ERR_NOT_SYNCED,
                        "%llu files are being written all the time and were not synced",
@@ -327,6 +337,45 @@ volume_flush_quietly(struct volume_service *service, int64_t volume, int64_t dea
 {
     memset(out, 0, sizeof(*out));
     return run_barrier(service, volume, deadline_ns, out, err);
+}
+
+struct folder_call {
+    int64_t dir, volume;
+    bool sync_close;
+};
+
+static int
+read_folder(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct folder_call *call = arg;
+    struct index_node node;
+    struct index_volume volume;
+    struct err missing = ERR_INIT;
+    if (index_node_get(tx, call->dir, &node, &missing) != 0) {
+        if (missing.code == ERR_NOT_FOUND) /* removed, and still open */
+            return 0;
+        *err = missing;
+        return -1;
+    }
+    if (index_volume_get(tx, node.volume, &volume, err) != 0)
+        return -1;
+    call->volume = volume.id;
+    call->sync_close = volume.sync_close;
+    return 0;
+}
+
+int
+volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+                 struct err *err)
+{
+    struct folder_call call = { .dir = dir };
+    struct volume_barrier ignored = { 0 };
+    if (drop_make_durable(service, err) != 0 ||
+        index_read(service->index, read_folder, &call, err) != 0)
+        return -1;
+    if (!call.sync_close)
+        return 0;
+    return await_all(service, call.volume, service_deadline(ctx), &ignored, err);
 }
 
 /* ---- listings ---- */

@@ -18,6 +18,7 @@
 #define TICK_MIN (10 * NS_PER_MS)
 #define TICK_MAX (2 * NS_PER_S)
 #define COPY_MAX (1ull << 30) /* without reflinks a larger one would keep the disk busy */
+#define SAVE_PATIENCE 10      /* periods */
 #define UPLOAD_SHARE 10       /* a file's uploads take at most a tenth of the time */
 
 struct live_keeper {
@@ -38,7 +39,8 @@ struct live_copy {
     struct index_node node;
     struct index_content content;
     struct cache_meta meta;
-    bool again; /* not its first copy */
+    bool again;       /* not its first copy, or a barrier's */
+    int64_t since_ns; /* wall: first seen changed */
     bool wanted;
 };
 
@@ -80,15 +82,19 @@ is_quiet(const struct stat *st)
 
 /* ---- rows ---- */
 
-/* A save over an older version: until its close the name is the older one's, also after a crash (section 3). Who rests for so
- * long is no save, but a program that keeps its file open. */
+/* A file that began empty and was not closed yet may be a save: until its close the name is the older version's, or nobody's, also
+ * after a crash (section 3). What rests for long is no save, but the file of a program that keeps it open; nor is a new one that
+ * has been there for long. */
 static bool
 is_save(const struct live_copy *copy)
 {
+    int64_t now = clock_wall_ns(), patience = SAVE_PATIENCE * copy->service->sync_open_ns;
     unsigned flags = copy->content.flags;
-    int64_t rested = clock_wall_ns() - stamp(&copy->st.st_ctim);
-    return copy->node.key[0] != '\0' && !copy->again && (flags & CONTENT_TRUNCATED) != 0 &&
-           (flags & CONTENT_ACKED) == 0 && rested < copy->service->sync_open_ns;
+    if (copy->again || (flags & CONTENT_TRUNCATED) == 0 || (flags & CONTENT_ACKED) != 0)
+        return false;
+    if (copy->node.key[0] == '\0' && now - copy->since_ns > patience)
+        return false;
+    return now - stamp(&copy->st.st_ctim) < patience;
 }
 
 static int
@@ -113,7 +119,7 @@ check_rows(struct index_tx *tx, struct live_copy *copy, struct err *err)
         return -1;
     }
     if (is_save(copy))
-        return err_set(err, ERR_BUSY, "a save over the older version is under way");
+        return err_set(err, ERR_BUSY, "it may be a save that is not over");
     copy->wanted = true;
     return 0;
 }
@@ -346,6 +352,7 @@ take_locked(struct live_copy *copy, int64_t now)
     copy->from = cache_ref(inode->file);
     copy->live = inode->content;
     copy->again = live->content == copy->live;
+    copy->since_ns = live->since_ns;
     return true;
 }
 

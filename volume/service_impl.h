@@ -46,7 +46,8 @@ struct inode {
     enum content_state state; /* of that row */
     unsigned content_flags;
     unsigned writers;
-    bool making; /* created a moment ago, its content file does not exist yet */
+    unsigned awaited; /* closes that wait until the bucket has what is FROZEN: it is not thawed */
+    bool making;      /* created a moment ago, its content file does not exist yet */
     /* Bytes that come from the store (fetch.c); who waits for some does so on `fetched`. */
     struct flight *flights;          /* requests under way */
     bool bringing;                   /* the whole of a small file is coming, before `file` exists */

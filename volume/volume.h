@@ -328,8 +328,8 @@ int volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx,
 void volume_file_close(struct volume_file *file, const struct volume_ctx *ctx);
 /* Its close may have to change the index, and wait for that. False is an answer of this moment, which an unlink may outdate. */
 bool volume_file_close_waits(const struct volume_file *file);
-/* fsync of a folder: every namespace change so far is durable on this machine. */
-int volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx,
+/* fsync of a folder: every namespace change so far is durable on this machine; in `sync=close` volumes the bucket has them. */
+int volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
                      struct err *err) MUST_CHECK;
 /* Mounts that came (1) or went (-1): with one alone nobody has to be told of what it does itself. */
 void volume_kernels(struct volume_service *service, int change);

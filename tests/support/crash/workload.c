@@ -334,7 +334,7 @@ static void
 sync_names(struct worker *worker)
 {
     struct err err = ERR_INIT;
-    if (volume_fsync_dir(worker->work->service, &worker->ctx, &err) != 0)
+    if (volume_fsync_dir(worker->work->service, &worker->ctx, 1 /* a root */, &err) != 0)
         trouble(worker, &err, "fsync of a folder");
     ledger_names_durable(worker->ledger);
 }

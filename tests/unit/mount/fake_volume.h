@@ -785,8 +785,10 @@ volume_file_close_waits(const struct volume_file *file)
 }
 
 int
-volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, struct err *err)
+volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
+                 struct err *err)
 {
+    (void)dir;
     (void)service;
     (void)ctx;
     (void)err;
