@@ -83,6 +83,10 @@ int cache_file_write(struct cache_file *file, const void *data, size_t len, uint
 int cache_file_truncate(struct cache_file *file, uint64_t size, struct err *err) MUST_CHECK;
 int cache_file_allocate(struct cache_file *file, int mode, uint64_t off, uint64_t len,
                         struct err *err) MUST_CHECK;
+/* Bytes of one file into another, or of a file elsewhere into itself, by the disk (shared where it can). Answers how many; short
+ * where `from` ends. ERR_UNSUPPORTED: this disk cannot. */
+ssize_t cache_file_copy_range(struct cache_file *to, uint64_t to_off, struct cache_file *from,
+                              uint64_t from_off, size_t len, struct err *err) MUST_CHECK;
 /* Copies all bytes of `from` (reflink where possible). */
 int cache_file_copy(struct cache_file *to, struct cache_file *from, struct err *err) MUST_CHECK;
 /* Level two of kept: fdatasync of the file and its meta, fsync of the directories on the way the first time. A failed

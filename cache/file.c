@@ -4,6 +4,7 @@
 #include <linux/falloc.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "cache/cache_impl.h"
@@ -177,6 +178,28 @@ cache_file_allocate(struct cache_file *file, int mode, uint64_t off, uint64_t le
         return err_set(err, ERR_UNSUPPORTED,
                        "the file system of the cache cannot allocate like this");
     return sys_errno == 0 ? 0 : err_sys(err, sys_errno, "cannot allocate space in the cache");
+}
+
+ssize_t
+cache_file_copy_range(struct cache_file *to, uint64_t to_off, struct cache_file *from,
+                      uint64_t from_off, size_t len, struct err *err)
+{
+    uint64_t taken = 0;
+    off_t in = (off_t)from_off, out = (off_t)to_off;
+    if (cache_map_touches_missing(to, to_off, len) ||
+        cache_map_touches_missing(from, from_off, len))
+        return err_set(err, ERR_INTERNAL, "a copy of bytes of the cache that are not there yet");
+    if (promise(to, to_off, len, &taken, err) != 0)
+        return -1;
+    cache_running_stop(&to->running);
+    ssize_t done = copy_file_range(from->fd, &in, to->fd, &out, len, 0);
+    int sys_errno = errno;
+    cache_space_settle(to, taken);
+    if (done >= 0)
+        return done;
+    if (sys_errno == EXDEV || sys_errno == EOPNOTSUPP || sys_errno == ENOSYS || sys_errno == EINVAL)
+        return err_set(err, ERR_UNSUPPORTED, "the file system of the cache copies no ranges");
+    return err_sys(err, sys_errno, "cannot copy in the cache");
 }
 
 int

@@ -383,6 +383,47 @@ on_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
         call_start(&call);
 }
 
+/* What cannot be done here the kernel does by reading and writing, when it is told EXDEV. */
+static int
+run_copy(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct handle_table *handles = &call->session->handles;
+    struct handle *from = handle_get(handles, call->fh2);
+    if (!from || call->handle->flags & HANDLE_PRIVILEGED) {
+        handle_put(handles, from, ctx);
+        call_reply_errno(call, EXDEV);
+        return 0;
+    }
+    struct volume_copy copy = { from->file, call->off2, call->off, call->size };
+    ssize_t done = volume_file_copy(call->handle->file, ctx, &copy, err);
+    handle_put(handles, from, ctx);
+    if (done < 0 && err->code != ERR_UNSUPPORTED)
+        return -1;
+    if (done < 0)
+        call_reply_errno(call, EXDEV);
+    else if (call_claim(call))
+        (void)fuse_reply_write(call->req, (size_t)done);
+    return 0;
+}
+
+static void /* NOLINTNEXTLINE(readability-function-size): libfuse's parameters */
+on_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_off, struct fuse_file_info *from_fi,
+                   fuse_ino_t to, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags)
+{
+    static const struct op op = { "copy", run_copy, 0 };
+    struct call call;
+    (void)from;
+    call_init(&call, req, &op, to);
+    call.fh2 = from_fi->fh;
+    call.off2 = (uint64_t)from_off;
+    call.off = (uint64_t)to_off;
+    call.size = len;
+    if (flags != 0)
+        call_reply_errno(&call, EINVAL);
+    else if (call_handle(&call, to_fi))
+        call_start(&call);
+}
+
 static int
 run_lseek(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
@@ -438,6 +479,7 @@ session_files_ops(struct fuse_lowlevel_ops *ops)
     ops->fsync = on_fsync;
     ops->release = on_release;
     ops->fallocate = on_fallocate;
+    ops->copy_file_range = on_copy_file_range;
     ops->lseek = on_lseek;
     ops->ioctl = on_ioctl;
 }

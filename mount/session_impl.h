@@ -138,6 +138,7 @@ struct call {
     int64_t node;  /* of the file, or the parent of `name` */
     int64_t node2; /* the parent of `name2` */
     uint64_t fh;
+    uint64_t fh2, off2; /* what is copied from */
     struct handle *handle;
     uint64_t off;
     size_t size;

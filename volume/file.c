@@ -263,6 +263,42 @@ volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const 
     return cache_file_write(inode->file, data, len, off, err);
 }
 
+#define COPY_PIECE (8u << 20) /* who waits can be interrupted between two */
+
+ssize_t
+volume_file_copy(struct volume_file *to, const struct volume_ctx *ctx,
+                 const struct volume_copy *copy, struct err *err)
+{
+    struct volume_file *from = copy->from;
+    struct cache_reading reading;
+    uint64_t size = 0;
+    size_t len = copy->len < COPY_PIECE ? copy->len : COPY_PIECE;
+    struct content_need need = { .off = copy->from_off, .len = len, .lent = &reading };
+    if (copy->to_off > LIMIT_FILE_SIZE || len > LIMIT_FILE_SIZE - copy->to_off)
+        return err_set(err, ERR_TOO_LARGE, "files end at %llu bytes",
+                       (unsigned long long)LIMIT_FILE_SIZE);
+    pthread_mutex_lock(&from->inode->lock);
+    int rc = content_lend_locked(from->service, ctx, from->inode, &need, err);
+    pthread_mutex_unlock(&from->inode->lock);
+    if (rc != 0)
+        return need.local ? err_set(err, ERR_UNSUPPORTED, "the bytes come past the cache") : -1;
+    rc = cache_file_size(reading.file, &size, err);
+    ssize_t done = rc == 0 ? 0 : -1;
+    if (rc == 0 && copy->from_off < size) {
+        len = len < size - copy->from_off ? len : (size_t)(size - copy->from_off);
+        pthread_mutex_lock(&to->inode->lock);
+        done = ensure_live(to, ctx, err);
+        if (done == 0) {
+            note_written(to);
+            done = cache_file_copy_range(to->inode->file, copy->to_off, reading.file,
+                                         copy->from_off, len, err);
+        }
+        pthread_mutex_unlock(&to->inode->lock);
+    }
+    cache_read_end(&reading);
+    return done;
+}
+
 int
 volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode, uint64_t off,
                      uint64_t len, struct err *err)

@@ -9,7 +9,7 @@
 /*
  * Locks of programs on open files, over all mounts of a gateway: byte ranges as fcntl(2) says, whole files as flock(2) says; the
  * two do not see each other. Kept in memory, with a copy of what is held in a mapped file (lock_journal.c), so that a gateway
- * that takes a mount over knows it; who waits comes again by the kernel's resend (docs/adr/0008-locks.md).
+ * that takes a mount over knows it; who waits comes again by the kernel's resend (docs/adr/0009-locks.md).
  *
  * Thread safe: one lock, a leaf; callbacks run without it. No I/O.
  */

@@ -290,6 +290,15 @@ int volume_file_lend(struct volume_file *file, const struct volume_ctx *ctx, uin
 void volume_file_return(struct volume_lent *lent);
 int volume_file_write(struct volume_file *file, const struct volume_ctx *ctx, const void *data,
                       size_t len, uint64_t off, struct err *err) MUST_CHECK;
+/* copy_file_range(2): answers how many bytes, 0 at the end of `from`; a piece of what was asked for. ERR_UNSUPPORTED: by reading and
+ * writing only. */
+struct volume_copy {
+    struct volume_file *from;
+    uint64_t from_off, to_off;
+    size_t len;
+};
+ssize_t volume_file_copy(struct volume_file *to, const struct volume_ctx *ctx,
+                         const struct volume_copy *copy, struct err *err) MUST_CHECK;
 int volume_file_allocate(struct volume_file *file, const struct volume_ctx *ctx, int mode,
                          uint64_t off, uint64_t len, struct err *err) MUST_CHECK;
 /* lseek SEEK_DATA / SEEK_HOLE. */

@@ -795,6 +795,16 @@ volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, i
     return 0;
 }
 
+ssize_t
+volume_file_copy(struct volume_file *to, const struct volume_ctx *ctx,
+                 const struct volume_copy *copy, struct err *err)
+{
+    (void)to;
+    (void)ctx;
+    (void)copy;
+    return err_set(err, ERR_UNSUPPORTED, "not in the fake");
+}
+
 struct lock_table *
 volume_locks(struct volume_service *service)
 {
