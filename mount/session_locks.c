@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/file.h>
 
+#include "base/clock.h"
 #include "mount/session_impl.h"
 
 static struct lock_table *
@@ -54,13 +55,23 @@ must_be_told(const struct call *call)
            volume_kernel_count(call->session->args.volumes) > 1;
 }
 
+/* close(2) returns before the RELEASE that ends a flock was read: one program after the other with LOCK_NB must not fail for that. */
+#define RELEASE_NS (2 * NS_PER_MS)
+
 static int
 run_set(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     (void)ctx;
     if (!call->parked && must_be_told(call))
         return err_set(err, ERR_AGAIN, "other mounts are to be heard first");
-    answer_lock(call, lock_set(table_of(call), &call->wait.want, NULL));
+    enum lock_answer answer = lock_set(table_of(call), &call->wait.want, NULL);
+    if (answer == LOCK_CONFLICT && call->wait.want.owner.flock) {
+        if (!call->parked)
+            return err_set(err, ERR_AGAIN, "its holder may be closing it");
+        clock_sleep_ns(RELEASE_NS);
+        answer = lock_set(table_of(call), &call->wait.want, NULL);
+    }
+    answer_lock(call, answer);
     return 0;
 }
 
