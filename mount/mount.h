@@ -42,8 +42,8 @@ int mounter_connect(const char *path, int64_t until_ns, int *socket_out,
 
 /* What a gateway that died has left with the helper: living connections and what programs have open in them. */
 struct mount_carried;
-/* `mounter` stays the caller's. NULL only on error; ERR_INTERNAL: the helper does not answer. */
-struct mount_carried *mount_carried_load(int mounter, struct err *err) MUST_CHECK;
+/* `socket` stays the caller's. NULL only on error; ERR_INTERNAL: the helper does not answer. */
+struct mount_carried *mount_carried_load(int socket, struct err *err) MUST_CHECK;
 /* For volume_service_open(); valid until mount_service_open(). */
 const struct volume_carried *mount_carried_opens(const struct mount_carried *carried);
 /* NULL is fine. The connections stay with the helper. */
