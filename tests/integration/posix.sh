@@ -18,3 +18,10 @@ done
 [ "$(wc -l <"$WORK/beside.seen")" -gt 3 ] || fail 'posix.py saw nothing'
 diff "$WORK/beside.seen" "$WORK/m.seen" >"$WORK/differences" ||
     fail "the mount ('>') answers otherwise than the disk ('<'): $(grep -c '^>' "$WORK/differences") lines: $(head -n 60 "$WORK/differences")"
+
+# ---- figures: the quota is the size, and what was written is used ----
+[ $# = 0 ] || exit 0
+check_status 0 "$HOLDFAST" volume set v --quota $((64 << 20))
+check_status 0 dd if=/dev/zero of="$WORK/m/f" bs=1M count=16 conv=fsync status=none
+check_status 0 df --output=size,used,avail -B1M "$WORK/m"
+check_eq 'size, used and free under a quota of 64 MiB' '64 16 48' "$(tail -n 1 "$WORK/out" | xargs)"
