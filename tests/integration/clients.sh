@@ -103,9 +103,9 @@ fill() { # DIR FIRST-SECOND NAME...
     chmod 750 "$1/sub dir"
     touch -d @1450000000.5 "$1/sub dir/x y" "$1/sub dir"
 }
-s3fs_mount() {
+s3fs_mount() { # [OPTION]
     mkdir -p "$WORK/s3fs"
-    s3fs "$BUCKET:/v" "$WORK/s3fs" -f -o "passwd_file=$WORK/passwd-s3fs,url=$S3_ENDPOINT,use_path_request_style,endpoint=$S3_REGION" \
+    s3fs "$BUCKET:/v" "$WORK/s3fs" -f -o "passwd_file=$WORK/passwd-s3fs,url=$S3_ENDPOINT,use_path_request_style,endpoint=$S3_REGION${1:+,$1}" \
         >"$WORK/s3fs.log" 2>&1 &
     S3FS=$!
     defer "fusermount3 -u -z '$WORK/s3fs' 2>/dev/null"
@@ -202,6 +202,19 @@ for client in rclone s3cmd s3fs; do
     wait_until 15 arrived $client
     check_facts "what $client put there, in the mount" "$WORK/in-$client.wanted" "$WORK/in-$client.facts"
 done
+
+# ---- extended attributes are in the form of s3fs, both ways (by default it takes none) ----
+echo ours >"$M/attributes"
+check_status 0 setfattr -n user.ours -v 0x00ff3e3f0a "$M/attributes"
+check_status 0 "$HOLDFAST" flush v --wait
+s3fs_mount use_xattr
+check_eq 'our attribute by s3fs' user.ours=0x00ff3e3f0a "$(getfattr -d -e hex "$WORK/s3fs/attributes" 2>/dev/null | grep '^user')"
+echo theirs >"$WORK/s3fs/attributes2"
+check_status 0 setfattr -n user.theirs -v 0x00ff3e3f0a "$WORK/s3fs/attributes2"
+s3fs_umount
+theirs_arrived() { ls "$M" >/dev/null && getfattr -d -e hex "$M/attributes2" 2>/dev/null | grep -qx user.theirs=0x00ff3e3f0a; }
+wait_until 15 theirs_arrived || fail "the attribute of s3fs is not in the mount: $(getfattr -d "$M/attributes2" 2>&1)"
+
 facts "$M/in-aws" >"$WORK/in-aws.facts"
 check_facts 'what awscli put there' <(only_bytes "$WORK/src.facts") <(only_bytes "$WORK/in-aws.facts")
 AGE=$(($(stat -c %Y "$M/in-aws/plain") - BEFORE))
