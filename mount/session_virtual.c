@@ -317,6 +317,36 @@ on_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file
         real.lseek(req, ino, off, whence, fi);
 }
 
+/* ---- locks: nobody writes here, so everybody has them ---- */
+
+static void
+on_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int op)
+{
+    if (virtual_is(ino))
+        (void)fuse_reply_err(req, 0);
+    else
+        real.flock(req, ino, fi, op);
+}
+
+static void
+on_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock, int sleep)
+{
+    if (virtual_is(ino))
+        (void)fuse_reply_err(req, 0);
+    else
+        real.setlk(req, ino, fi, lock, sleep);
+}
+
+static void
+on_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock)
+{
+    struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+    if (virtual_is(ino))
+        (void)fuse_reply_lock(req, &none);
+    else
+        real.getlk(req, ino, fi, lock);
+}
+
 /* ---- extended attributes: none ---- */
 
 static void
@@ -526,6 +556,9 @@ session_virtual_ops(struct fuse_lowlevel_ops *ops)
     ops->release = on_release;
     ops->fallocate = on_fallocate;
     ops->lseek = on_lseek;
+    ops->flock = on_flock;
+    ops->setlk = on_setlk;
+    ops->getlk = on_getlk;
     ops->getxattr = on_getxattr;
     ops->listxattr = on_listxattr;
     ops->setxattr = on_setxattr;

@@ -37,6 +37,8 @@ check_status 0 cp "$H/README" "$WORK/readme"
 check_same 'cp' "$H/README" "$WORK/readme"
 check_eq 'size of a copy' "$(stat -c %s "$H/README")" "$(wc -c <"$WORK/readme")"
 
+check_status 0 flock -s -n "$H/status" true
+
 # ---- is it saved? ----
 [ ! -s "$H/unsynced" ] || fail "something is unsynced in an empty volume: $(cat "$H/unsynced")"
 mkdir "$M/d"
