@@ -10,7 +10,7 @@ lib_begin mount-twin
 need_fuse
 
 # What a mount refuses today.
-NOT_SERVED=link,lock,flock,copy_range
+NOT_SERVED=
 seconds=12
 if [ "${HOLDFAST_TEST_LONG:-0}" = 1 ]; then seconds=3600; fi
 seconds=${TWIN_SECONDS:-$seconds}
