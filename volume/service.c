@@ -81,6 +81,35 @@ service_store_seen(struct volume_service *service, const struct err *err)
         sync_kick(service);
 }
 
+int
+service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
+                  const struct index_volume *volume, struct err *err)
+{
+    if (ctx->read_only)
+        return err_set(err, ERR_READ_ONLY, "mounted read-only");
+    if (volume->read_only)
+        return err_set(err, ERR_READ_ONLY, "volume '%s' is read-only", volume->name);
+    if (atomic_load(&service->read_only))
+        return err_set(err, ERR_READ_ONLY, "the gateway's own disk failed: see holdfast status");
+    return 0;
+}
+
+int
+service_may_grow(struct index_tx *tx, const struct index_volume *volume, uint64_t more,
+                 struct err *err)
+{
+    uint64_t files = 0, bytes = 0, after;
+    if (volume->quota == 0)
+        return 0;
+    if (index_node_usage(tx, volume->id, &files, &bytes, err) != 0)
+        return -1;
+    if (bytes >= volume->quota || !checked_add(bytes, more, &after) || after > volume->quota)
+        return err_set(err, ERR_QUOTA,
+                       "volume '%s' is at its quota of %llu bytes: remove files or raise it",
+                       volume->name, (unsigned long long)volume->quota);
+    return 0;
+}
+
 /* ---- the state directory ---- */
 
 static int

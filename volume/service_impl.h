@@ -193,8 +193,6 @@ void service_store_seen(struct volume_service *service, const struct err *err);
 bool service_listed(const struct volume_service *service, const struct index_node *dir);
 /* And that lately: what the index does not have in this folder is not there. */
 bool service_listed_lately(const struct volume_service *service, const struct index_node *dir);
-/* Nothing about it, or about what lies in a folder, has to be asked of the bucket. */
-bool node_is_known(const struct volume_service *service, const struct index_node *node);
 int service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
                       const struct index_volume *volume, struct err *err) MUST_CHECK;
 
@@ -252,7 +250,7 @@ int key_want_since(struct index_tx *tx, int64_t volume, const char *key, int64_t
 /* The object at `key` is no longer wanted by us: its row says so, and its work item is made. */
 int key_discard(struct index_tx *tx, int64_t volume, const char *key, struct err *err) MUST_CHECK;
 
-/* names.c parts that others need */
+/* node.c */
 struct node_kind {
     enum index_kind kind;
     uint32_t mode; /* with file type */
@@ -264,11 +262,6 @@ struct node_kind {
 };
 int node_make(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_name *at,
               const struct node_kind *kind, struct index_node *out, struct err *err) MUST_CHECK;
-/* drop.c: files go once their rows' end is durable. drop_run() frees the list. */
-int drop_add(struct drop_list *list, int64_t number, struct err *err) MUST_CHECK;
-void drop_run(struct volume_service *service, struct drop_list *list);
-void drop_flush(struct volume_service *service);
-int drop_make_durable(struct volume_service *service, struct err *err) MUST_CHECK;
 /* Before a node loses its name to another version: is somebody writing it, what the writer closes with is kept as a conflict
  * under the path of now. */
 int node_mark_loser(struct index_tx *tx, struct index_node *node, struct err *err) MUST_CHECK;
@@ -281,9 +274,12 @@ int node_drop_contents(struct index_tx *tx, int64_t node, int64_t keep, struct d
                        struct err *err) MUST_CHECK;
 /* Times of a folder whose entries changed. */
 int node_touch_dir(struct index_tx *tx, int64_t dir, struct err *err) MUST_CHECK;
-/* Makes the marker of a folder wanted. */
 /* A content row for what has no content file: a folder's marker or a symlink's target; sets node->content. */
 int node_stage_inline(struct index_tx *tx, struct index_node *node, struct err *err) MUST_CHECK;
+/* The same beside what the node has; `*number` 0: a new one. */
+int node_insert_inline(struct index_tx *tx, const struct index_node *node, int64_t *number,
+                       struct err *err) MUST_CHECK;
+/* Makes the marker of a folder wanted. */
 int node_want_marker(struct index_tx *tx, struct index_node *dir, struct err *err) MUST_CHECK;
 /* Whether the volume of this folder may be written to now. */
 int node_parent_writable(struct volume_service *service, struct index_tx *tx,
@@ -295,13 +291,22 @@ int node_keep_empty(struct index_tx *tx, int64_t parent, struct err *err) MUST_C
 /* A folder may only be called empty when the bucket was asked. */
 int node_know_folder(struct volume_service *service, const struct volume_ctx *ctx, int64_t dir,
                      struct err *err) MUST_CHECK;
+/* Nothing about it, or about what lies in a folder, has to be asked of the bucket. */
+bool node_is_known(const struct volume_service *service, const struct index_node *node);
+
+/* answer.c */
 int answer_record(struct index_tx *tx, const struct volume_ctx *ctx, const struct volume_attr *attr,
                   struct err *err) MUST_CHECK;
 /* True when a resent request was answered before: fills attr (may be NULL). */
 bool answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct volume_attr *attr);
-
 /* Whether it was answered by an earlier gateway: then nothing is looked up before. */
 bool answer_waits(struct volume_service *service, const struct volume_ctx *ctx);
+
+/* drop.c: files go once their rows' end is durable. drop_run() frees the list. */
+int drop_add(struct drop_list *list, int64_t number, struct err *err) MUST_CHECK;
+void drop_run(struct volume_service *service, struct drop_list *list);
+void drop_flush(struct volume_service *service);
+int drop_make_durable(struct volume_service *service, struct err *err) MUST_CHECK;
 
 /* carried.c: whether a program has it open in a connection that outlived the last gateway (`writer`: to write). */
 bool carried_is_open(const struct volume_service *service, int64_t node, bool writer);
