@@ -3,16 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/parse.h"
-#include "base/scope.h"
 #include "volume/listing_impl.h"
 #include "volume/locks.h"
 #include "volume/uploads.h"
-
-#define STORE_FORMAT 1
-#define STORE_KEY ".holdfast/store.json"
 
 int64_t
 service_deadline(const struct volume_ctx *ctx)
@@ -128,9 +123,8 @@ open_state(struct volume_service *service, const char *dir, struct err *err)
 
 struct meta_call {
     struct volume_service *service;
-    char store_id[64], gateway_id[64], boot_id[64], clean[8], caps[256], listed_since[32];
-    char store_url[512];
-    bool fresh;
+    struct binding binding;
+    char gateway_id[64], boot_id[64], clean[8], listed_since[32];
 };
 
 static int
@@ -151,12 +145,12 @@ load_meta_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct meta_call *call = arg;
     struct volume_service *service = call->service;
-    if (get_meta(tx, "store-id", call->store_id, sizeof(call->store_id), err) != 0 ||
+    if (get_meta(tx, "store-id", call->binding.id, sizeof(call->binding.id), err) != 0 ||
         get_meta(tx, "gateway-id", call->gateway_id, sizeof(call->gateway_id), err) != 0 ||
         get_meta(tx, "boot-id", call->boot_id, sizeof(call->boot_id), err) != 0 ||
         get_meta(tx, "clean", call->clean, sizeof(call->clean), err) != 0 ||
-        get_meta(tx, "caps", call->caps, sizeof(call->caps), err) != 0 ||
-        get_meta(tx, "store-url", call->store_url, sizeof(call->store_url), err) != 0 ||
+        get_meta(tx, "caps", call->binding.caps, sizeof(call->binding.caps), err) != 0 ||
+        get_meta(tx, "store-url", call->binding.url, sizeof(call->binding.url), err) != 0 ||
         get_meta(tx, "listed-since", call->listed_since, sizeof(call->listed_since), err) != 0)
         return -1;
     if (call->gateway_id[0] == '\0') {
@@ -203,262 +197,6 @@ service_listed_lately(const struct volume_service *service, const struct index_n
     return service_listed(service, dir) && clock_wall_ns() - dir->listed_ns <= service->list_ttl_ns;
 }
 
-/* ---- the store's identity ---- */
-
-struct set_call {
-    const char *name;
-    const char *value;
-};
-
-static int
-set_meta_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct set_call *call = arg;
-    return index_meta_set(tx, call->name, call->value, err);
-}
-
-static int
-remember(struct volume_service *service, const char *name, const char *value, struct err *err)
-{
-    struct set_call call = { .name = name, .value = value };
-    return index_write(service->index, INDEX_FULL, set_meta_tx, &call, err);
-}
-
-static int
-make_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *err)
-{
-    char created[TIME_RFC3339_SIZE], text[256];
-    struct store_put_result result;
-    struct store_cond cond = { .kind = STORE_COND_ABSENT };
-    if (ulid_new(id, err) != 0)
-        return -1;
-    time_rfc3339(clock_wall_ns(), created, sizeof(created));
-    int len = snprintf(text, sizeof(text), "{\"format\":%d,\"id\":\"%s\",\"created\":\"%s\"}\n",
-                       STORE_FORMAT, id, created);
-    if (service->store->caps.put_if_absent != STORE_YES)
-        cond.kind = STORE_COND_NONE;
-    return store_put_small(service->store, STORE_KEY, text, (size_t)len, cond, &result, err);
-}
-
-static int
-read_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *err)
-{
-    scope_free char *data = NULL;
-    size_t len;
-    struct store_object object;
-    store_object_init(&object);
-    int rc = store_get_small(service->store, STORE_KEY, 65536, &data, &len, &object, err);
-    store_object_release(&object);
-    if (rc != 0)
-        return -1;
-    scope_json *doc = json_parse(data, len, err);
-    const char *text;
-    int64_t format;
-    if (doc == NULL || json_need_int(doc, "format", &format, err) != 0 ||
-        json_need_str(doc, "id", &text, err) != 0)
-        return err_wrap(err, "'%s' in the bucket cannot be read", STORE_KEY);
-    if (format > STORE_FORMAT)
-        return err_set(err, ERR_NEWER_FORMAT,
-                       "the bucket has format %lld and this program knows %d: use a newer holdfast",
-                       (long long)format, STORE_FORMAT);
-    if (!ulid_valid(text))
-        return err_set(err, ERR_CORRUPT, "'%s' in the bucket holds no valid id", STORE_KEY);
-    text_copy(id, ULID_SIZE, text);
-    return 0;
-}
-
-static int
-bind_store(struct volume_service *service, const char *known, struct err *err)
-{
-    char id[ULID_SIZE];
-    struct err local = ERR_INIT;
-    int rc = read_store_id(service, id, &local);
-    bool absent = rc != 0 && local.code == ERR_NOT_FOUND;
-    if (absent) {
-        if (known[0] != '\0')
-            return err_set(err, ERR_WRONG_STORE,
-                           "%s is empty or another bucket, but the state directory belongs to "
-                           "store %s: check --store, "
-                           "or give a fresh --state",
-                           service->store->url, known);
-        if (make_store_id(service, id, err) != 0) {
-            /* ERR_CONFLICT: another gateway was faster, its id counts. */
-            if (err->code != ERR_CONFLICT || read_store_id(service, id, err) != 0)
-                return err_wrap(err, "cannot write to %s", service->store->url);
-        }
-    } else if (rc != 0) {
-        *err = local;
-        return -1;
-    }
-    if (known[0] == '\0')
-        return remember(service, "store-id", id, err);
-    if (strcmp(known, id) != 0)
-        return err_set(err, ERR_WRONG_STORE,
-                       "%s holds store %s, but the state directory belongs to store %s: check "
-                       "--store, or give a fresh "
-                       "--state",
-                       service->store->url, id, known);
-    return 0;
-}
-
-/* What the last probe found, as digits in the order of struct store_caps: used when the store is away at start. */
-#define CAPS_FLAGS 20
-#define CAPS_NUMBERS 4
-
-static void
-caps_flags(struct store_caps *caps, enum store_yes_no *out[CAPS_FLAGS])
-{
-    enum store_yes_no *const flags[CAPS_FLAGS] = {
-        &caps->put_if_absent,
-        &caps->put_if_match,
-        &caps->put_atomic,
-        &caps->delete_if_match,
-        &caps->copy_source_if_match,
-        &caps->copy_dest_conditions,
-        &caps->server_side_copy,
-        &caps->etag_quoted,
-        &caps->list_consistent,
-        &caps->presign,
-        &caps->folds_names,
-        &caps->multipart,
-        &caps->complete_if_absent,
-        &caps->complete_if_match,
-        &caps->copy_parts,
-        &caps->delete_many,
-        &caps->list_uploads,
-        &caps->any_bytes,
-        &caps->copy_parts_decodes_twice,
-        &caps->long_meta,
-    };
-    memcpy(out, flags, sizeof(flags));
-}
-
-static void
-caps_print(const struct store_caps *caps, char *out, size_t size)
-{
-    struct store_caps copy = *caps;
-    enum store_yes_no *flag[CAPS_FLAGS];
-    size_t len = 0;
-    caps_flags(&copy, flag);
-    for (size_t i = 0; i < CAPS_FLAGS; i++)
-        len += (size_t)snprintf(out + len, size - len, "%d ", (int)*flag[i]);
-    (void)snprintf(out + len, size - len, "%lld %llu %llu %llu",
-                   (long long)caps->min_write_interval_ns, (unsigned long long)caps->max_put_bytes,
-                   (unsigned long long)caps->max_copy_bytes, (unsigned long long)caps->part_bytes);
-}
-
-static bool
-caps_scan(const char *text, struct store_caps *out)
-{
-    uint64_t value[CAPS_FLAGS + CAPS_NUMBERS];
-    enum store_yes_no *flag[CAPS_FLAGS];
-    for (size_t i = 0; i < CAPS_FLAGS + CAPS_NUMBERS; i++) {
-        size_t len = strcspn(text, " ");
-        if (!parse_u64_n(text, len, &value[i]))
-            return false;
-        text += len + (text[len] == ' ');
-    }
-    caps_flags(out, flag);
-    for (size_t i = 0; i < CAPS_FLAGS; i++)
-        *flag[i] = (enum store_yes_no)value[i];
-    out->min_write_interval_ns = (int64_t)value[CAPS_FLAGS];
-    out->max_put_bytes = value[CAPS_FLAGS + 1];
-    out->max_copy_bytes = value[CAPS_FLAGS + 2];
-    out->part_bytes = value[CAPS_FLAGS + 3];
-    return *text == '\0';
-}
-
-static int
-meet_store(struct volume_service *service, const struct volume_service_args *args,
-           const struct meta_call *meta, struct err *err)
-{
-    char caps[256];
-    struct err local = ERR_INIT;
-    /* Programs wait, and the last gateway asked the same store a moment ago. */
-    if (args->carried != NULL && meta->store_id[0] != '\0' &&
-        strcmp(meta->store_url, service->store->url) == 0 &&
-        caps_scan(meta->caps, &service->store->caps)) {
-        service->store_ok = true;
-        return 0;
-    }
-    if (store_probe(service->store, &local) == 0 &&
-        bind_store(service, meta->store_id, &local) == 0) {
-        service->store_ok = true;
-        caps_print(&service->store->caps, caps, sizeof(caps));
-        if (strcmp(meta->store_url, service->store->url) != 0 &&
-            strlen(service->store->url) < sizeof(meta->store_url) &&
-            remember(service, "store-url", service->store->url, err) != 0)
-            return -1;
-        return strcmp(caps, meta->caps) == 0 ? 0 : remember(service, "caps", caps, err);
-    }
-    /* Keys that are refused now may be good again later, as a store that is away may be back. */
-    bool may_wait = args->offline_start &&
-                    (err_retryable(local.code) || local.code == ERR_STORE_DENIED) &&
-                    meta->store_id[0] != '\0' && caps_scan(meta->caps, &service->store->caps);
-    if (!may_wait) {
-        *err = local;
-        return -1;
-    }
-    log_warn(volume, "starting without the store: %s", local.msg);
-    service->store_ok = true; /* so that the next line is a change and is told */
-    service_store_seen(service, &local);
-    return 0;
-}
-
-/* ---- eviction ---- */
-
-struct evict_call {
-    struct volume_service *service;
-    int64_t number;
-    bool gone;
-    bool rowless;
-};
-
-static int
-evict_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct evict_call *call = arg;
-    struct index_content row;
-    struct index_node node;
-    struct err missing = ERR_INIT;
-    if (index_content_get(tx, call->number, &row, &missing) != 0) {
-        call->gone = call->rowless = missing.code == ERR_NOT_FOUND;
-        return 0;
-    }
-    struct content_view view = { .exists = true, .state = row.state, .flags = row.flags };
-    struct inode *inode = inode_find(&call->service->inodes, row.node);
-    if (inode != NULL) {
-        inode_unref(&call->service->inodes, inode, false);
-        return 0; /* in use */
-    }
-    if (!content_may_evict(&view))
-        return 0;
-    if (index_content_delete(tx, row.id, err) != 0)
-        return -1;
-    if (index_node_get(tx, row.node, &node, &missing) == 0 && node.content == row.id) {
-        node.content = 0;
-        if (index_node_update(tx, &node, err) != 0)
-            return -1;
-    }
-    call->gone = true;
-    return 0;
-}
-
-static bool
-evict(void *arg, int64_t number)
-{
-    struct evict_call call = { .service = arg, .number = number };
-    struct err err = ERR_INIT;
-    if (index_write(call.service->index, INDEX_NORMAL, evict_tx, &call, &err) != 0) {
-        log_warn(cache, "cannot evict content %lld: %s", (long long)number, err.msg);
-        return false;
-    }
-    /* No row: its end may not be durable yet, and the file must not go before (drop.c). */
-    if (call.rowless && drop_make_durable(call.service, &err) != 0)
-        return false;
-    return call.gone;
-}
-
 static void
 free_reserve(void *arg)
 {
@@ -493,11 +231,11 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     service->cache = cache_open(args->state_dir, &args->cache, err);
     if (service->cache == NULL)
         return -1;
-    cache_on_evict(service->cache, evict, service);
+    cache_on_evict(service->cache, evict_content, service);
     /* After a takeover both change nothing. */
     enum index_durability durability = args->carried != NULL ? INDEX_NORMAL : INDEX_FULL;
     if (index_write(service->index, durability, load_meta_tx, &meta, err) != 0 ||
-        meet_store(service, args, &meta, err) != 0)
+        binding_meet(service, args, &meta.binding, err) != 0)
         return -1;
     unsigned slots = args->fetch_threads > 0 ? args->fetch_threads : 16;
     if (fetcher_open(service, slots, err) != 0 || lease_keeper_open(service, err) != 0 ||
@@ -612,97 +350,4 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     told_release(&service->told);
     free(service->state_dir);
     free(service);
-}
-
-/* ---- status ---- */
-
-struct status_call {
-    struct volume_service *service;
-    struct volume_status *out;
-    char after[LIMIT_KEY + 1];
-    unsigned seen;
-};
-
-static int
-count_failing(void *arg, const struct index_intent *row, struct err *err)
-{
-    struct status_call *call = arg;
-    (void)err;
-    text_set(call->after, row->key);
-    call->seen++;
-    call->out->uploads_failing += row->tries > 0;
-    return 0;
-}
-
-static int
-count_conflict(void *arg, const struct index_conflict *row, struct err *err)
-{
-    struct status_call *call = arg;
-    (void)row;
-    (void)err;
-    call->out->conflicts++;
-    return 0;
-}
-
-static int
-status_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct status_call *call = arg;
-    struct volume_status *out = call->out;
-    if (index_content_unsynced(tx, 0, &out->unsynced_files, &out->unsynced_bytes, err) != 0 ||
-        index_intent_count(tx, 0, &out->pending_keys, err) != 0 ||
-        index_conflict_each(tx, 0, count_conflict, call, err) != 0 ||
-        uploads_count(call->service, tx, &out->uploads_open, &out->uploads_foreign, err) != 0)
-        return -1;
-    do {
-        call->seen = 0;
-        if (index_intent_each(tx, 0, call->after, 256, count_failing, call, err) != 0)
-            return -1;
-    } while (call->seen == 256);
-    return 0;
-}
-
-/* An operation tries for its whole deadline; who looks at the status wants to know sooner. */
-#define SILENCE_MAX (2 * NS_PER_S)
-
-static void
-tell_silence(struct volume_status *out)
-{
-    int64_t silent = out->counters.silent_ns == 0 ? 0 : clock_mono_ns() - out->counters.silent_ns;
-    if (!out->store_ok || silent < SILENCE_MAX)
-        return;
-    out->store_ok = false;
-    out->store_error_code = ERR_STORE_AWAY;
-    out->store_error_since_ns = clock_wall_ns() - silent;
-    text_set(out->store_error, "nothing answers there; requests go on being tried");
-}
-
-int
-volume_status(struct volume_service *service, struct volume_status *out, struct err *err)
-{
-    struct status_call call = { .service = service, .out = out };
-    memset(out, 0, sizeof(*out));
-    if (index_read(service->index, status_tx, &call, err) != 0)
-        return -1;
-    text_set(out->store_url, service->store->url);
-    text_set(out->provider, service->store->provider);
-    pthread_mutex_lock(&service->status_lock);
-    out->store_ok = service->store_ok;
-    if (!out->store_ok) {
-        text_set(out->store_error, service->store_error);
-        out->store_error_code = service->store_error_code;
-        out->store_error_since_ns = service->store_error_since_ns;
-    }
-    pthread_mutex_unlock(&service->status_lock);
-    out->caps = service->store->caps;
-    out->degraded = out->caps.put_if_absent != STORE_YES || out->caps.put_if_match != STORE_YES;
-    store_counters(service->store, &out->counters);
-    tell_silence(out);
-    cache_usage(service->cache, &out->cache);
-    fetcher_tell(service, &out->reading);
-    out->disk_low = out->cache.free_bytes < out->cache.floor_bytes || out->cache.reserve_freed;
-    out->read_only = atomic_load(&service->read_only);
-    text_set(out->recovered, service->recovered);
-    lister_unreachable(service, &out->unreachable);
-    return 0;
 }

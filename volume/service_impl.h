@@ -200,6 +200,18 @@ int service_may_write(struct volume_service *service, const struct volume_ctx *c
 int service_may_grow(struct index_tx *tx, const struct index_volume *volume, uint64_t more,
                      struct err *err) MUST_CHECK;
 
+/* binding.c: what the state directory remembers of its store, "": nothing yet. */
+struct binding {
+    char id[64], url[512];
+    char caps[256]; /* what the last probe found */
+};
+/* Probes the store and holds it against `known`; ERR_WRONG_STORE. One that is away may do with what is known (args->offline_start). */
+int binding_meet(struct volume_service *service, const struct volume_service_args *args,
+                 const struct binding *known, struct err *err) MUST_CHECK;
+
+/* evict.c: for cache_on_evict(), `arg` is the service: whether the content file may go. */
+bool evict_content(void *arg, int64_t number);
+
 /* inode.c: inode_ref() makes the entry when it is missing; NULL only without memory. */
 int inode_table_init(struct inode_table *table, struct err *err) MUST_CHECK;
 void inode_table_release(struct inode_table *table);
