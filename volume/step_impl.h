@@ -3,7 +3,7 @@
 
 #include "volume/service_impl.h"
 
-/* What step.c and step_bytes.c share: the work on one key, with one worker at a time. */
+/* What step.c, step_request.c and step_bytes.c share: the work on one key, with one worker at a time. */
 
 struct step {
     struct volume_service *service;
@@ -43,8 +43,20 @@ int step_advance(struct step *step, struct index_tx *tx, struct err *err) MUST_C
 int step_commit(struct step *step, index_fn *fn, struct err *err) MUST_CHECK;
 /* The same for a function with an argument of its own. */
 int step_commit_arg(struct step *step, index_fn *fn, void *arg, struct err *err) MUST_CHECK;
+/* The same when a version may lose its name here: its bytes may be the only ones, so they are on the disk before the name shows
+ * anything else. */
+int step_commit_loser(struct step *step, index_fn *fn, struct err *err) MUST_CHECK;
+/* The attempt of what was decided goes into the index, unless the store wants no write of the key yet: step->begun. */
+int step_begin(struct step *step, struct index_tx *tx, struct err *err) MUST_CHECK;
+/* Judges step->answer, changes the rows and decides anew. */
+int step_judge_tx(struct index_tx *tx, void *arg, struct err *err) MUST_CHECK;
 /* The store or the disk does not do it now: the key backs off, with the reason in its row. */
 int step_give_up(struct step *step, const struct err *why, struct err *err) MUST_CHECK;
+
+/* step_request.c: each does one action of sync_decide(). */
+int step_request_look(struct step *step, struct err *err) MUST_CHECK;
+int step_request_put(struct step *step, struct err *err) MUST_CHECK;
+int step_request_delete(struct step *step, struct err *err) MUST_CHECK;
 
 /* sync.c: a write of the key ended now. And until when (wall) the store wants no other one; 0: it may be sent. */
 void sync_wrote(struct volume_service *service, const char *key);
