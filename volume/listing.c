@@ -1,9 +1,9 @@
-#include <limits.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/listing_call_impl.h"
 #include "volume/listing_impl.h"
 
 /*
@@ -14,62 +14,24 @@
 #define MERGE_BATCH 256u
 #define MISSING_BATCH 256u
 
-struct seen_entry {
-    char *key;
-    uint64_t size;
-    int64_t mtime_ns;
-    bool is_prefix;
-    char etag[LIMIT_ETAG];
-};
-
-struct key_list {
-    char **key;
-    size_t count, cap;
-};
-
-struct id_list {
-    int64_t *id;
-    size_t count, cap;
-};
-
-struct dir_call {
-    struct volume_service *service;
-    int64_t dir;
-    struct index_node node;
-    struct index_volume volume;
-    char prefix[LIMIT_KEY + 2];
-    uint64_t sequence;
-    uint64_t gone; /* gone_keys_now() when the listing began */
-    struct seen_entry *batch;
-    size_t count;
-    char from[LIMIT_KEY + 1]; /* all keys up to here were judged */
-    bool complete;            /* the listing has ended: every key behind `from` can be judged */
-    struct key_list missing;  /* keys that were there and were not listed, or need a HEAD */
-    struct id_list folders;   /* sub-folders that the listing showed, sorted at its end */
-    struct volume_unreachable hidden; /* keys that cannot be shown */
-    char after[LIMIT_KEY + 1];
-    unsigned seen;
-    struct drop_list drop;
-};
-
 static void
-batch_clear(struct dir_call *call)
+batch_clear(struct listing_call *call)
 {
     for (size_t i = 0; i < call->count; i++)
         free(call->batch[i].key);
     call->count = 0;
 }
 
-static void
-keys_clear(struct key_list *list)
+void
+listing_keys_clear(struct listing_key_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
         free(list->key[i]);
     list->count = 0;
 }
 
-static int
-keys_add(struct key_list *list, const char *key, struct err *err)
+int
+listing_keys_add(struct listing_key_list *list, const char *key, struct err *err)
 {
     if (list->count == list->cap) {
         size_t cap = list->cap == 0 ? 64 : list->cap * 2;
@@ -87,7 +49,7 @@ keys_add(struct key_list *list, const char *key, struct err *err)
 }
 
 static int
-ids_add(struct id_list *list, int64_t id, struct err *err)
+ids_add(struct listing_id_list *list, int64_t id, struct err *err)
 {
     if (list->count == list->cap) {
         size_t cap = list->cap == 0 ? 64 : list->cap * 2;
@@ -101,16 +63,9 @@ ids_add(struct id_list *list, int64_t id, struct err *err)
     return 0;
 }
 
-static int
-compare_ids(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* What has no place in the tree is counted, and one of them named: status and doctor tell (INV-12). */
 static void
-hide_key(struct dir_call *call, const char *key, const char *why)
+hide_key(struct listing_call *call, const char *key, const char *why)
 {
     log_debug(volume, "a key cannot be shown: %s key=%s", why, key);
     if (call->hidden.count++ > 0)
@@ -122,7 +77,7 @@ hide_key(struct dir_call *call, const char *key, const char *why)
 static int
 dir_tx(struct index_tx *tx, void *arg, struct err *err)
 {
-    struct dir_call *call = arg;
+    struct listing_call *call = arg;
     char path[LIMIT_PATH + 1];
     if (index_node_get(tx, call->dir, &call->node, err) != 0 ||
         index_volume_get(tx, call->node.volume, &call->volume, err) != 0 ||
@@ -145,7 +100,7 @@ see_key(void *arg, const struct index_key *row, struct err *err)
 /* Below a prefix without a folder lie keys of ours that are on their way out (a folder that was renamed): whether there is
  * anything else, a later listing tells. */
 static int
-is_ours_leaving(struct index_tx *tx, struct dir_call *call, const char *prefix, bool *out,
+is_ours_leaving(struct index_tx *tx, struct listing_call *call, const char *prefix, bool *out,
                 struct err *err)
 {
     *out = gone_keys_since(&call->service->gone, call->gone, prefix, true);
@@ -153,7 +108,7 @@ is_ours_leaving(struct index_tx *tx, struct dir_call *call, const char *prefix, 
 }
 
 static int
-make_listed_folder(struct index_tx *tx, struct dir_call *call, const struct volume_name *at,
+make_listed_folder(struct index_tx *tx, struct listing_call *call, const struct volume_name *at,
                    struct index_node *node, struct err *err)
 {
     struct volume_ctx nobody = { .actor = "bucket" };
@@ -174,7 +129,7 @@ make_listed_folder(struct index_tx *tx, struct dir_call *call, const struct volu
 
 /* A common prefix: a folder that exists because something lies below it. */
 static int
-merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
+merge_prefix(struct index_tx *tx, struct listing_call *call, const struct listing_entry *entry,
              struct err *err)
 {
     const char *name = entry->key + strlen(call->prefix);
@@ -209,7 +164,7 @@ merge_prefix(struct index_tx *tx, struct dir_call *call, const struct seen_entry
 
 /* The same bytes under another time: a client has written the object's metadata anew (chmod by s3fs is a copy onto itself). */
 static int
-mark_changed(struct index_tx *tx, struct dir_call *call, int64_t id, struct err *err)
+mark_changed(struct index_tx *tx, struct listing_call *call, int64_t id, struct err *err)
 {
     struct index_node node;
     struct index_content content;
@@ -234,7 +189,7 @@ mark_changed(struct index_tx *tx, struct dir_call *call, int64_t id, struct err 
 }
 
 static int
-note_time(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
+note_time(struct index_tx *tx, struct listing_call *call, const struct listing_entry *entry,
           struct index_key *row, struct err *err)
 {
     if (row->modified_ns == entry->mtime_ns || row->sequence > call->sequence)
@@ -246,7 +201,7 @@ note_time(struct index_tx *tx, struct dir_call *call, const struct seen_entry *e
 }
 
 static int
-note_new_time(struct index_tx *tx, const struct seen_entry *entry, struct err *err)
+note_new_time(struct index_tx *tx, const struct listing_entry *entry, struct err *err)
 {
     struct index_key row;
     struct err missing = ERR_INIT;
@@ -262,7 +217,7 @@ note_new_time(struct index_tx *tx, const struct seen_entry *entry, struct err *e
 
 /* An object that has no row yet, or another ETag than its row. */
 static int
-merge_new_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
+merge_new_object(struct index_tx *tx, struct listing_call *call, const struct listing_entry *entry,
                  struct err *err)
 {
     scope_free struct key_view *kv = malloc(sizeof(*kv));
@@ -276,7 +231,7 @@ merge_new_object(struct index_tx *tx, struct dir_call *call, const struct seen_e
         return -1;
     /* Something of ours is there or wanted: a HEAD tells more than a listing, the engine does it. */
     if ((kv->view.want.present || kv->view.have.present) && kv->view.attempt.op == SYNC_OP_NONE)
-        return keys_add(&call->missing, entry->key, err);
+        return listing_keys_add(&call->missing, entry->key, err);
     sync_observe(&kv->view, &seen, &effect);
     if (effect.bits == 0)
         return 0;
@@ -293,7 +248,7 @@ merge_new_object(struct index_tx *tx, struct dir_call *call, const struct seen_e
 }
 
 static int
-merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry *entry,
+merge_object(struct index_tx *tx, struct listing_call *call, const struct listing_entry *entry,
              struct err *err)
 {
     const char *name = entry->key + strlen(call->prefix);
@@ -324,9 +279,9 @@ merge_object(struct index_tx *tx, struct dir_call *call, const struct seen_entry
 static int
 merge_tx(struct index_tx *tx, void *arg, struct err *err)
 {
-    struct dir_call *call = arg;
+    struct listing_call *call = arg;
     for (size_t i = 0; i < call->count; i++) {
-        const struct seen_entry *entry = &call->batch[i];
+        const struct listing_entry *entry = &call->batch[i];
         int rc = entry->is_prefix ? merge_prefix(tx, call, entry, err)
                                   : merge_object(tx, call, entry, err);
         if (rc != 0)
@@ -335,90 +290,8 @@ merge_tx(struct index_tx *tx, void *arg, struct err *err)
     return 0;
 }
 
-static bool
-in_batch(const struct dir_call *call, const char *key)
-{
-    size_t low = 0, high = call->count;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        int order = strcmp(call->batch[mid].key, key);
-        if (order == 0)
-            return true;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return false;
-}
-
-/* Below a sub-folder: on behind all of it. Never back, so that keys with bytes above any text end too. */
-static void
-skip_subfolder(struct dir_call *call, const char *key, size_t len)
-{
-    char behind[LIMIT_KEY + 1];
-    if (len + 1 >= sizeof(behind))
-        return;
-    memcpy(behind, key, len);
-    behind[len] = '\xff';
-    behind[len + 1] = '\0';
-    if (strcmp(behind, call->after) > 0)
-        text_set(call->after, behind);
-}
-
-/* 1: behind what this batch can tell. */
 static int
-find_missing(void *arg, const struct index_key *row, struct err *err)
-{
-    struct dir_call *call = arg;
-    const char *slash = strchr(row->key + strlen(call->prefix), '/');
-    if (!call->complete && strcmp(row->key, call->batch[call->count - 1].key) > 0)
-        return 1;
-    call->seen++;
-    text_set(call->after, row->key);
-    if (slash != NULL) {
-        skip_subfolder(call, row->key, (size_t)(slash - row->key) + 1);
-        return 1;
-    }
-    if (row->sequence > call->sequence || in_batch(call, row->key))
-        return 0;
-    return keys_add(&call->missing, row->key, err);
-}
-
-static int
-missing_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct dir_call *call = arg;
-    call->seen = 0;
-    return index_key_range(tx, call->prefix, call->after, 256, find_missing, call, err);
-}
-
-/* Keys that the index knows between the batch before and the end of this one. Read in short transactions. */
-static int
-judge_missing(struct dir_call *call, struct err *err)
-{
-    text_set(call->after, call->from);
-    do {
-        if (index_read(call->service->index, missing_tx, call, err) != 0)
-            return -1;
-    } while (call->seen > 0);
-    if (call->count > 0)
-        text_set(call->from, call->batch[call->count - 1].key);
-    return 0;
-}
-
-/* "Absent" is confirmed by a HEAD, each. */
-static int
-ask_missing(struct dir_call *call, struct err *err)
-{
-    int rc = heads_observe(call->service, call->node.volume, (const char *const *)call->missing.key,
-                           call->missing.count, err);
-    keys_clear(&call->missing);
-    return rc;
-}
-
-static int
-merge_batch(struct dir_call *call, struct err *err)
+merge_batch(struct listing_call *call, struct err *err)
 {
     struct volume_service *service = call->service;
     if (call->count > 0) {
@@ -427,19 +300,19 @@ merge_batch(struct dir_call *call, struct err *err)
         drop_run(service, &call->drop);
         call->drop = (struct drop_list){ 0 };
     }
-    if (judge_missing(call, err) != 0)
+    if (listing_absent_find(call, err) != 0)
         return -1;
     batch_clear(call);
     if (call->missing.count >= MISSING_BATCH || (call->complete && call->missing.count > 0))
-        return ask_missing(call, err);
+        return listing_absent_ask(call, err);
     return 0;
 }
 
 static int
 listing_add(void *arg, const struct store_list_entry *entry, struct err *err)
 {
-    struct dir_call *call = arg;
-    struct seen_entry *seen = &call->batch[call->count];
+    struct listing_call *call = arg;
+    struct listing_entry *seen = &call->batch[call->count];
     if (atomic_load(&call->service->stopping))
         return err_set(err, ERR_STORE_AWAY, "the gateway is stopping");
     memset(seen, 0, sizeof(*seen));
@@ -459,99 +332,10 @@ listing_add(void *arg, const struct store_list_entry *entry, struct err *err)
     return 0;
 }
 
-#define BARE_MAX 64u
-#define BARE_STEP 512u
-struct bare_folders {
-    struct index_tx *tx;
-    struct dir_call *call;
-    int64_t node[BARE_MAX];
-    size_t count;
-    int64_t after; /* children up to here were looked at */
-    unsigned seen;
-};
-
-static int
-is_bare(struct index_tx *tx, const struct index_node *dir, bool *out, struct err *err)
-{
-    bool children = true;
-    *out = false;
-    if (dir->kind != INDEX_DIR || (dir->flags & (INDEX_NODE_MARKER | INDEX_NODE_ORPHAN)) != 0)
-        return 0;
-    if (index_node_has_children(tx, dir->id, &children, err) != 0)
-        return -1;
-    *out = !children;
-    return 0;
-}
-
-static int
-find_bare(void *arg, const struct index_node *row, struct err *err)
-{
-    struct bare_folders *bare = arg;
-    const struct id_list *shown = &bare->call->folders;
-    bool found;
-    bare->after = row->id;
-    bare->seen++;
-    if (bare->count == BARE_MAX || row->kind != INDEX_DIR ||
-        (shown->count > 0 &&
-         bsearch(&row->id, shown->id, shown->count, sizeof(*shown->id), compare_ids) != NULL))
-        return 0;
-    if (is_bare(bare->tx, row, &found, err) != 0)
-        return -1;
-    if (found)
-        bare->node[bare->count++] = row->id;
-    return 0;
-}
-
-static int
-find_bare_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct bare_folders *bare = arg;
-    bare->tx = tx;
-    bare->seen = 0;
-    return index_node_children(tx, bare->call->dir, bare->after, BARE_STEP, find_bare, bare, err);
-}
-
-/* A folder of others is there as long as something lies below it. */
-static int
-end_bare_tx(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct bare_folders *bare = arg;
-    struct volume_service *service = bare->call->service;
-    struct index_node node;
-    for (size_t i = 0; i < bare->count; i++) {
-        struct err missing = ERR_INIT;
-        bool found;
-        if (index_node_get(tx, bare->node[i], &node, &missing) != 0)
-            continue;
-        if (is_bare(tx, &node, &found, err) != 0)
-            return -1;
-        if (!found)
-            continue;
-        event_emit(service, VOLUME_EVENT_REMOVED, &node, 0);
-        if (node_unname(service, tx, &node, false, &bare->call->drop, err) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int
-end_bare_folders(struct dir_call *call, struct err *err)
-{
-    struct bare_folders bare = { .call = call };
-    struct index *index = call->service->index;
-    if (call->folders.count > 0)
-        qsort(call->folders.id, call->folders.count, sizeof(*call->folders.id), compare_ids);
-    do {
-        if (index_read(index, find_bare_tx, &bare, err) != 0)
-            return -1;
-    } while (bare.seen == BARE_STEP && bare.count < BARE_MAX);
-    return bare.count == 0 ? 0 : index_write(index, INDEX_NORMAL, end_bare_tx, &bare, err);
-}
-
 static int
 listed_tx(struct index_tx *tx, void *arg, struct err *err)
 {
-    struct dir_call *call = arg;
+    struct listing_call *call = arg;
     struct index_node node;
     if (index_node_get(tx, call->dir, &node, err) != 0)
         return -1;
@@ -560,11 +344,11 @@ listed_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-finish(struct dir_call *call, struct err *err)
+finish(struct listing_call *call, struct err *err)
 {
     struct volume_service *service = call->service;
     call->complete = true;
-    if (merge_batch(call, err) != 0 || end_bare_folders(call, err) != 0 ||
+    if (merge_batch(call, err) != 0 || listing_absent_folders(call, err) != 0 ||
         index_write(service->index, INDEX_NORMAL, listed_tx, call, err) != 0)
         return -1;
     drop_run(service, &call->drop);
@@ -576,11 +360,11 @@ finish(struct dir_call *call, struct err *err)
 int
 listing_run(struct volume_service *service, int64_t dir, struct err *err)
 {
-    scope_free struct dir_call *call = calloc(1, sizeof(*call));
-    scope_free struct seen_entry *batch = calloc(MERGE_BATCH, sizeof(*batch));
+    scope_free struct listing_call *call = calloc(1, sizeof(*call));
+    scope_free struct listing_entry *batch = calloc(MERGE_BATCH, sizeof(*batch));
     if (call == NULL || batch == NULL)
         return err_nomem(err);
-    *call = (struct dir_call){ .service = service, .dir = dir, .batch = batch };
+    *call = (struct listing_call){ .service = service, .dir = dir, .batch = batch };
     if (index_read(service->index, dir_tx, call, err) != 0)
         return -1;
     /* No deadline for the whole: each page has one of its own, and who waits counts from the last progress. */
@@ -594,7 +378,7 @@ listing_run(struct volume_service *service, int64_t dir, struct err *err)
     if (rc == 0)
         rc = finish(call, err);
     batch_clear(call);
-    keys_clear(&call->missing);
+    listing_keys_clear(&call->missing);
     free(call->missing.key);
     free(call->folders.id);
     free(call->drop.number);
