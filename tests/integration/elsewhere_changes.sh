@@ -151,7 +151,8 @@ check_eq 'what is left' 'a b shared' "$(cd "$B/both" && echo *)"
 mkdir "$A/many"
 ls "$B/many" >/dev/null
 (cd "$A/many" && seq 3000 | xargs touch)
-wait_until 20 eval '[ "$(ls "$B/many" | wc -l)" = 3000 ]' || fail '3000 files are not all seen'
+all_seen() { [ "$(find "$B/many" -mindepth 1 | wc -l)" = 3000 ]; }
+wait_until 20 all_seen || fail '3000 files are not all seen'
 stat "$B"/many/* >/dev/null
 rm -r "$A/many"
 soon 'the end of 3000 files' test ! -e "$B/many/3000"

@@ -26,7 +26,9 @@ umask 022
 
 # One file of checks, in a folder of its own. Its output is TAP.
 run_one() { # FILE
-    local at=$M/run-$(basename "$(dirname "$1")")-$(basename "$1" .t)
+    local at folder
+    folder=$(basename "$(dirname "$1")")
+    at=$M/run-$folder-$(basename "$1" .t)
     mkdir "$at" && chmod 755 "$at" || return 1
     (cd "$at" && timeout -k 5 600 sh "$1" 2>&1 </dev/null) >"$WORK/tap/$(basename "$(dirname "$1")").$(basename "$1" .t)"
     rm -rf "$at" || echo "cannot remove $at" >&2
@@ -34,7 +36,7 @@ run_one() { # FILE
 export -f run_one
 export WORK M
 mkdir "$WORK/tap"
-folders=${HOLDFAST_PJDFSTEST_FOLDERS:-$(cd "$SUITE/tests" && ls -d */ | tr -d /)}
+folders=${HOLDFAST_PJDFSTEST_FOLDERS:-$(find "$SUITE/tests" -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort)}
 for folder in $folders; do
     find "$SUITE/tests/$folder" -name '*.t' | sort
 done | xargs -P "${HOLDFAST_PJDFSTEST_JOBS:-4}" -I{} bash -c 'run_one {}'

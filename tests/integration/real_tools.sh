@@ -211,6 +211,7 @@ tool_compiler() {
         mkdir "$top/c"
         for i in $(seq 12); do printf 'int f%d(int a) { return a + %d; }\n' "$i" "$i" >"$top/c/f$i.c"; done
         printf 'int f1(int);\nint main(void) { return f1(-1); }\n' >"$top/c/main.c"
+        # shellcheck disable=SC2016 # make's own
         printf 'all: prog\nOBJS=%s\nprog: $(OBJS)\n\tcc -o $@ $^\nlib.a: $(OBJS)\n\tar rcs $@ $^\n' \
             "main.o $(seq -f 'f%.0f.o' -s ' ' 12)" >"$top/c/Makefile"
         run "make in $top" make -C "$top/c" -j4 all lib.a

@@ -34,7 +34,7 @@ gateway_stop
 
 # ---- another gateway has nothing of it: a copy brings what it needs ----
 gateway_start "$WORK/state2" "file://$WORK/bucket"
-[ -n "$("$HOLDFAST" volume list 2>/dev/null | grep -w v)" ] || check_status 0 "$HOLDFAST" volume create v
+"$HOLDFAST" volume list 2>/dev/null | grep -qw v || check_status 0 "$HOLDFAST" volume create v
 check_status 0 "$HOLDFAST" mount v "$M"
 defer "'$HOLDFAST' umount '$M' --force 2>/dev/null"
 cat >"$WORK/copy.py" <<'PY'

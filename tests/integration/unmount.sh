@@ -27,7 +27,7 @@ in_bucket f one || fail "unmounted, and the bucket has '$(bucket v/f)'"
 
 # ---- the store is away: it waits, says how much is left, and leaves the mount as it was ----
 check_status 0 "$HOLDFAST" mount v "$WORK/m"
-store_away
+store_away cut
 head -c 3000000 /dev/zero >"$WORK/m/large"
 echo two >"$WORK/m/f"
 begin=$(now_ms)
@@ -62,7 +62,7 @@ check_eq 'the large one' 3000000 "$(bucket v/large | wc -c)"
 
 # ---- force: gone from the tree at once, kept here, and says so ----
 check_status 0 "$HOLDFAST" mount v "$WORK/m"
-store_away
+store_away cut
 echo three >"$WORK/m/f"
 check_status 7 "$HOLDFAST" umount "$WORK/m" --force --timeout 1
 check_contains 'what is kept' 'stay here' "$WORK/err"
@@ -96,7 +96,7 @@ for i in $(seq 20); do in_bucket "n$i" "$i" || fail "n$i is not in the bucket af
 # ---- the end of a run ----
 if command -v bwrap >/dev/null; then
     gateway_start "${SERVE[@]}"
-    store_away
+    store_away cut
     check_status 7 "$HOLDFAST" run -v v --sync-timeout 3 -- sh -c 'echo run >/mnt/data/1/run'
     check_contains 'progress' 'waiting for v' "$WORK/err"
     store_back
