@@ -402,10 +402,8 @@ void
 fetcher_close(struct volume_service *service)
 {
     struct fetcher *fetcher = service->fetcher;
-    if (fetcher != NULL && fetcher->pool != NULL) {
+    if (fetcher != NULL && fetcher->pool != NULL)
         pool_free(steal(&fetcher->pool));
-        prefetch_close(service);
-    }
 }
 
 void

@@ -78,6 +78,5 @@ int small_bring_locked(struct volume_service *service, struct inode *inode,
 
 /* prefetch.c */
 int prefetch_open(struct volume_service *service, struct err *err) MUST_CHECK;
-void prefetch_close(struct volume_service *service); /* after the workers have ended */
 
 #endif

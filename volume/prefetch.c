@@ -468,7 +468,7 @@ prefetch_open(struct volume_service *service, struct err *err)
 void
 prefetch_close(struct volume_service *service)
 {
-    struct prefetcher *pre = service->fetcher->prefetch;
+    struct prefetcher *pre = service->fetcher == NULL ? NULL : service->fetcher->prefetch;
     if (pre == NULL)
         return;
     while (pre->held_count > 0)

@@ -323,6 +323,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     uploads_close(service);
     fetcher_close(service);
     lister_close(service);
+    prefetch_close(service); /* the lister's HEADs look at it to their end */
     lease_keeper_close(service);
     event_queue_close(service);
     sync_engine_release(service);

@@ -360,6 +360,8 @@ void prefetch_opened(struct volume_service *service, const struct inode *inode,
 /* fetch.c: the requests in the background. Closing waits for them; they end soon once service->stopping is set. */
 int fetcher_open(struct volume_service *service, unsigned slots, struct err *err) MUST_CHECK;
 void fetcher_close(struct volume_service *service);
+void prefetch_close(
+    struct volume_service *service); /* after the fetcher's and the lister's threads */
 void fetcher_release(struct volume_service *service);
 void fetcher_tell(struct volume_service *service, struct volume_reading *out);
 /* A content file that was just made, and its row, become the inode's. */

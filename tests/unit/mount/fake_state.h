@@ -48,8 +48,8 @@ static struct {
     struct index_mount rows[16];
     size_t row_count;
     int64_t next_row;
-    bool unsynced;
-    int flush_fails; /* err_code of volume_flush(), 0: none */
+    _Atomic bool unsynced;
+    _Atomic int flush_fails; /* err_code of volume_flush(), 0: none */
 } fake = { .mutex = PTHREAD_MUTEX_INITIALIZER, .next = FAKE_ROOT, .next_row = 1 };
 static struct volume_service fake_service;
 
