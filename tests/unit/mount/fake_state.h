@@ -75,7 +75,7 @@ static inline struct fake_node *
 fake_make(int64_t parent, const char *name, size_t len, uint32_t mode)
 {
     if (fake.next >= FAKE_NODES)
-        return NULL;
+        __builtin_trap(); /* a test makes too many */
     struct fake_node *node = &fake.nodes[fake.next];
     memset(node, 0, sizeof(*node));
     node->used = true;

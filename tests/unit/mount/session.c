@@ -425,6 +425,8 @@ use_events(struct mount_service *service, const struct mount_info *info)
     check_file(in_work("m/f"), "old");
     pthread_mutex_lock(&fake.mutex);
     struct fake_node *node = fake_child(FAKE_ROOT, "f", 1);
+    if (!node)
+        __builtin_trap(); /* it was written above */
     assert_int_equal(fake_resize(node, 7, &err), 0);
     memcpy(node->data, "changed", 7);
     int64_t changed = node->attr.node;
