@@ -177,7 +177,8 @@ freeze_one(struct index_tx *tx, struct freeze_call *call, struct err *err)
     call->older_count = 0;
     if (index_content_of_node(tx, call->node.id, note_older, call, err) != 0)
         return -1;
-    call->unkept = call->changed && call->replaces_promised && !call->kept;
+    /* Also when nothing was written: a copy that was made for a writer is on no disk yet. */
+    call->unkept = call->replaces_promised && !call->kept;
     if (call->unkept)
         return err_set(err, ERR_AGAIN, "what replaces a durable version is synced first");
     /* A copy made beside an upload holds bytes that no object has yet: it is no copy of the synced version. */
