@@ -88,7 +88,7 @@ print(mode, db.execute('PRAGMA integrity_check').fetchone()[0])" "$A/db")"
 # ---- a mount that goes gives its locks back ----
 mkdir "$WORK/c"
 check_status 0 "$HOLDFAST" mount v "$WORK/c"
-flock "$WORK/c/f" sleep 60 &
+flock --no-fork "$WORK/c/f" sleep 60 &
 holder=$!
 defer stop_pid "$holder"
 wait_until 5 sh -c "! flock -n '$B/f' true" || fail 'the third mount does not lock'

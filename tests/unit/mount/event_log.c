@@ -10,7 +10,7 @@
 
 #include "mount/event_log.h"
 
-static struct event_log *log_;
+static struct event_log *history;
 static struct event_item *items;
 static struct err err = ERR_INIT;
 
@@ -18,16 +18,16 @@ static int
 setup(void **state)
 {
     (void)state;
-    log_ = event_log_new(&err);
+    history = event_log_new(&err);
     items = calloc(EVENT_LOG_ITEMS, sizeof(*items));
-    return log_ && items ? 0 : -1;
+    return history && items ? 0 : -1;
 }
 
 static int
 teardown(void **state)
 {
     (void)state;
-    event_log_free(log_);
+    event_log_free(history);
     free(items);
     return 0;
 }
@@ -36,7 +36,7 @@ static void
 happen(int64_t volume, enum volume_event_kind kind, const char *name)
 {
     struct volume_event event = { .kind = kind, .volume = volume, .node = 3, .name = name };
-    event_log_event(log_, &event);
+    event_log_event(history, &event);
 }
 
 static void
@@ -45,23 +45,23 @@ test_only_what_is_wanted(void **state)
     (void)state;
     uint64_t first = 0;
     happen(1, VOLUME_EVENT_CREATED, "before");
-    assert_int_equal(event_log_want(log_, 1, &err), 0);
-    assert_int_equal(event_log_want(log_, 1, &err), 0);
+    assert_int_equal(event_log_want(history, 1, &err), 0);
+    assert_int_equal(event_log_want(history, 1, &err), 0);
     happen(1, VOLUME_EVENT_CREATED, "a");
     happen(2, VOLUME_EVENT_CREATED, "other");
     happen(1, VOLUME_EVENT_OPENED, "for kernels");
     happen(0, VOLUME_EVENT_STORE, "");
-    assert_int_equal(event_log_read(log_, 1, 0, items, &first), 2);
+    assert_int_equal(event_log_read(history, 1, 0, items, &first), 2);
     assert_string_equal(items[0].name, "a");
     assert_true(items[0].seq == first && items[1].seq == first + 1);
     assert_int_equal(items[1].kind, VOLUME_EVENT_STORE);
-    assert_int_equal(event_log_read(log_, 1, first, items, &first), 1);
-    assert_int_equal(event_log_read(log_, 1, first + 1, items, &first), 0);
-    assert_int_equal(event_log_read(log_, 2, 0, items, &first), 0);
-    event_log_release(log_, 1);
-    assert_int_equal(event_log_read(log_, 1, 0, items, &first), 2);
-    event_log_release(log_, 1);
-    assert_int_equal(event_log_read(log_, 1, 0, items, &first), 0);
+    assert_int_equal(event_log_read(history, 1, first, items, &first), 1);
+    assert_int_equal(event_log_read(history, 1, first + 1, items, &first), 0);
+    assert_int_equal(event_log_read(history, 2, 0, items, &first), 0);
+    event_log_release(history, 1);
+    assert_int_equal(event_log_read(history, 1, 0, items, &first), 2);
+    event_log_release(history, 1);
+    assert_int_equal(event_log_read(history, 1, 0, items, &first), 0);
 }
 
 static void
@@ -70,20 +70,20 @@ test_the_last_ones(void **state)
     (void)state;
     uint64_t first = 0, begun = 0;
     char name[16];
-    assert_int_equal(event_log_want(log_, 1, &err), 0);
-    assert_int_equal(event_log_read(log_, 1, 0, items, &begun), 0);
+    assert_int_equal(event_log_want(history, 1, &err), 0);
+    assert_int_equal(event_log_read(history, 1, 0, items, &begun), 0);
     for (unsigned i = 0; i < 3 * EVENT_LOG_ITEMS + 7; i++) {
         (void)snprintf(name, sizeof(name), "%u", i);
         happen(1, VOLUME_EVENT_CHANGED, name);
     }
-    assert_int_equal(event_log_read(log_, 1, 0, items, &first), EVENT_LOG_ITEMS);
+    assert_int_equal(event_log_read(history, 1, 0, items, &first), EVENT_LOG_ITEMS);
     assert_true(first == begun + 2 * EVENT_LOG_ITEMS + 7);
     for (unsigned i = 0; i < EVENT_LOG_ITEMS; i++) {
         (void)snprintf(name, sizeof(name), "%u", 2 * EVENT_LOG_ITEMS + 7 + i);
         assert_string_equal(items[i].name, name);
         assert_true(items[i].seq == first + i);
     }
-    event_log_release(log_, 1);
+    event_log_release(history, 1);
 }
 
 int
