@@ -349,10 +349,8 @@ after_step(struct step *step)
 {
     struct volume_service *service = step->service;
     /* Exactly what was sent: the node may have newer bytes by now. */
-    if (step->cleaned != 0) {
-        cache_unpin(service->cache, step->cleaned);
+    if (step->cleaned != 0)
         step_bytes_settled(service, step->cleaned_node, step->cleaned, CONTENT_CLEAN);
-    }
     step->cleaned = 0;
     step->effect.bits = 0;
     sync_progressed(service);

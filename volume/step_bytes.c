@@ -141,17 +141,47 @@ prepare_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_content_update(tx, &row, err);
 }
 
-/* Open programs hold the same content file: their idea of its state follows. */
+struct settled_call {
+    int64_t content;
+    enum content_state state;
+    bool gone;
+};
+
+static int
+read_state(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct settled_call *call = arg;
+    struct index_content row;
+    call->gone = false;
+    if (index_content_get(tx, call->content, &row, err) == 0) {
+        call->state = row.state;
+        return 0;
+    }
+    call->gone = err->code == ERR_NOT_FOUND;
+    return call->gone ? 0 : -1;
+}
+
+/* Open programs hold the same content file: their idea of its state follows. Since the commit that changed it a writer may have
+ * written and closed again; what the row says now counts, or an fsync would take staged bytes for synced ones (INV-2) and an
+ * eviction too (INV-7). */
 void
 step_bytes_settled(struct volume_service *service, int64_t node, int64_t content,
                    enum content_state state)
 {
-    struct inode *inode = inode_find(&service->inodes, node);
-    if (inode == NULL)
+    struct err err = ERR_INIT;
+    struct settled_call call = { .content = content };
+    struct inode *inode = inode_ref(&service->inodes, node, false, &err);
+    if (inode == NULL) {
+        log_warn(sync, "content %lld stays pinned: %s", (long long)content, err.msg);
         return;
+    }
     pthread_mutex_lock(&inode->lock);
-    if (inode->content == content && inode->state != CONTENT_LIVE)
+    bool known = index_read(service->index, read_state, &call, &err) == 0;
+    bool still = known && !call.gone && call.state == state;
+    if (still && inode->content == content && inode->state != CONTENT_LIVE)
         inode->state = state;
+    if (state == CONTENT_CLEAN && (still || call.gone))
+        cache_unpin(service->cache, content);
     pthread_mutex_unlock(&inode->lock);
     inode_unref(&service->inodes, inode, false);
 }

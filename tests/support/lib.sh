@@ -177,5 +177,8 @@ relay_start() {
     # shellcheck disable=SC2034 # for the tests that source this
     STORE_URL="s3://test?endpoint=http://127.0.0.1:$(cat "$WORK/relay.port")&region=$S3_REGION&style=path"
 }
-store_away() { echo "${1:-cut}" >"$WORK/away"; }
+store_away() {
+    echo "${1:-cut}" >"$WORK/away"
+    sleep 0.3 # the relay looks every 50 ms
+}
 store_back() { rm -f "$WORK/away"; }
