@@ -39,10 +39,15 @@ index_held_forget(struct index *index)
     }
 }
 
+/*
+ * Off. Power-cut rounds on a busy machine lost promised changes and names with it (fault-volume_powercut, three at a time: two of
+ * three runs), and none without it; until the reason is known the database is asked each time.
+ */
 static struct index_held *
 held_of(const struct index_tx *tx)
 {
-    return tx->writing ? tx->index->held : NULL;
+    (void)tx;
+    return NULL;
 }
 
 static unsigned
