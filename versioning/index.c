@@ -176,7 +176,6 @@ destroy(struct index *index, bool clean)
     (void)pthread_cond_destroy(&index->checkpoint.wake);
     (void)pthread_rwlock_destroy(&index->life);
     index_durable_release(&index->durable);
-    index_held_close(index);
     free(index->path);
     free(index);
 }
@@ -201,10 +200,8 @@ new_index(const char *dir, const struct index_options *options, struct err *err)
     int len = asprintf(&index->path, "%s/index.db", dir);
     if (len < 0) {
         index->path = NULL;
-        err_nomem(err);
-    }
-    if (len < 0 || index_held_open(index, err) != 0) {
         destroy(index, false);
+        err_nomem(err);
         return NULL;
     }
     return index;

@@ -29,20 +29,13 @@ absent(int64_t id, struct err *err)
 int
 index_content_get(struct index_tx *tx, int64_t id, struct index_content *out, struct err *err)
 {
-    scope_query query = { .stmt = NULL };
-    const struct index_content *held = index_held_find_content(tx, id);
-    if (held != NULL) {
-        *out = *held;
-        return 0;
-    }
+    scope_query query;
     if (index_query_start(tx, STATEMENT_CONTENT_GET, &query, err) != 0)
         return -1;
     index_bind_int(&query, 1, id);
     int rc = index_query_row(&query, &index_table_contents, out, err);
     if (rc == 0)
         return absent(id, err);
-    if (rc == 1)
-        index_held_content(tx, out);
     return rc < 0 ? -1 : 0;
 }
 
@@ -68,7 +61,6 @@ index_content_insert(struct index_tx *tx, struct index_content *row, struct err 
         *last = row->id;
     if (index_row_write(tx, STATEMENT_CONTENT_INSERT, &index_table_contents, row, NULL, err) != 0)
         return -1;
-    index_held_content(tx, row);
     return 0;
 }
 
@@ -81,7 +73,6 @@ index_content_update(struct index_tx *tx, const struct index_content *row, struc
         return -1;
     if (changes == 0)
         return absent(row->id, err);
-    index_held_content(tx, row);
     return 0;
 }
 
@@ -89,7 +80,6 @@ int
 index_content_delete(struct index_tx *tx, int64_t id, struct err *err)
 {
     int changes = 0;
-    index_held_no_content(tx, id);
     if (index_run_int(tx, STATEMENT_CONTENT_DELETE, id, &changes, err) != 0)
         return -1;
     return changes > 0 ? 0 : absent(id, err);

@@ -268,7 +268,6 @@ struct index {
     /* The volume that was read last by a change: nearly each change wants it several times. */
     struct index_volume volume;
     bool volume_known;
-    struct index_held *held; /* nodes and contents likewise (index_held.c) */
     struct index_queue queue;
     struct index_durable durable;
     struct index_checkpoint checkpoint;
@@ -329,23 +328,6 @@ int index_row_write(struct index_tx *tx, enum index_statement id, const struct i
 int index_run_int(struct index_tx *tx, enum index_statement id, int64_t value, int *changes,
                   struct err *err) MUST_CHECK;
 int64_t index_counter_next(struct index_tx *tx, enum index_counter counter);
-
-/* index_held.c: rows as the present change sees them; no-ops in a read. What is found stands until the next change of a row. */
-struct index_node;
-struct index_content;
-int index_held_open(struct index *index, struct err *err) MUST_CHECK;
-void index_held_close(struct index *index);
-/* A change was taken back. */
-void index_held_forget(struct index *index);
-void index_held_node(const struct index_tx *tx, const struct index_node *row);
-void index_held_no_node(const struct index_tx *tx, int64_t id);
-void index_held_content(const struct index_tx *tx, const struct index_content *row);
-void index_held_no_content(const struct index_tx *tx, int64_t id);
-/* NULL: not known here. */
-const struct index_node *index_held_find_node(const struct index_tx *tx, int64_t id);
-const struct index_node *index_held_find_child(const struct index_tx *tx, int64_t parent,
-                                               const char *name, size_t len);
-const struct index_content *index_held_find_content(const struct index_tx *tx, int64_t id);
 
 /* index_durable.c: blocks until the commit of that number is on the disk. */
 void index_durable_init(struct index_durable *durable);

@@ -36,20 +36,13 @@ absent(int64_t id, struct err *err)
 int
 index_node_get(struct index_tx *tx, int64_t id, struct index_node *out, struct err *err)
 {
-    scope_query query = { .stmt = NULL };
-    const struct index_node *held = index_held_find_node(tx, id);
-    if (held != NULL) {
-        *out = *held;
-        return 0;
-    }
+    scope_query query;
     if (index_query_start(tx, STATEMENT_NODE_GET, &query, err) != 0)
         return -1;
     index_bind_int(&query, 1, id);
     int rc = next_row(&query, out, err);
     if (rc == 0)
         return absent(id, err);
-    if (rc == 1)
-        index_held_node(tx, out);
     return rc < 0 ? -1 : 0;
 }
 
@@ -57,12 +50,7 @@ int
 index_node_child(struct index_tx *tx, int64_t parent, const char *name, size_t name_len,
                  struct index_node *out, struct err *err)
 {
-    scope_query query = { .stmt = NULL };
-    const struct index_node *held = index_held_find_child(tx, parent, name, name_len);
-    if (held != NULL) {
-        *out = *held;
-        return 0;
-    }
+    scope_query query;
     if (index_query_start(tx, STATEMENT_NODE_CHILD, &query, err) != 0)
         return -1;
     index_bind_int(&query, 1, parent);
@@ -70,8 +58,6 @@ index_node_child(struct index_tx *tx, int64_t parent, const char *name, size_t n
     int rc = next_row(&query, out, err);
     if (rc == 0)
         return err_set(err, ERR_NOT_FOUND, "'%.*s' does not exist", (int)name_len, name);
-    if (rc == 1)
-        index_held_node(tx, out);
     return rc < 0 ? -1 : 0;
 }
 
@@ -139,7 +125,6 @@ index_node_insert(struct index_tx *tx, struct index_node *row, struct err *err)
     row->id = index_counter_next(tx, COUNTER_NODE);
     if (index_row_write(tx, STATEMENT_NODE_INSERT, &index_table_nodes, row, NULL, err) != 0)
         return name_taken(row, err);
-    index_held_node(tx, row);
     return 0;
 }
 
@@ -158,7 +143,6 @@ index_node_update(struct index_tx *tx, const struct index_node *row, struct err 
         return name_taken(row, err);
     if (changes == 0)
         return absent(row->id, err);
-    index_held_node(tx, row);
     return 0;
 }
 
@@ -166,7 +150,6 @@ int
 index_node_delete(struct index_tx *tx, int64_t id, struct err *err)
 {
     int changes = 0;
-    index_held_no_node(tx, id);
     if (index_run_int(tx, STATEMENT_NODE_DELETE, id, &changes, err) != 0)
         return -1;
     return changes > 0 ? 0 : absent(id, err);

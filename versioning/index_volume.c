@@ -97,7 +97,7 @@ index_volume_delete(struct index_tx *tx, int64_t id, struct err *err)
         STATEMENT_VOLUME_DELETE_MOUNTS,   STATEMENT_VOLUME_DELETE_USAGE,
     };
     int changes = 0;
-    index_held_forget(tx->index); /* its rows go without their functions */
+    tx->index->volume_known = false;
     for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (index_run_int(tx, parts[i], id, NULL, err) != 0)
             return -1;

@@ -41,7 +41,7 @@ in_transaction(const struct index *index)
 static void
 rollback(struct index *index)
 {
-    index_held_forget(index);
+    index->volume_known = false;
     if (in_transaction(index))
         (void)index_conn_run(&index->writer, STATEMENT_ROLLBACK);
 }
@@ -93,7 +93,7 @@ run_op(struct index *index, struct index_op *op, bool alone, struct err *err)
     if (op->rc == 0)
         index->counters.sequence++;
     else
-        index_held_forget(index);
+        index->volume_known = false;
     if (alone) {
         if (op->rc != 0)
             rollback(index);
