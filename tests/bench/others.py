@@ -35,6 +35,9 @@ class Other:
     def flush(self, _files):
         return time.monotonic() # close comes back with the upload
 
+    def settle(self):
+        """Comes back when it does nothing more behind its programs."""
+
     @contextlib.contextmanager
     def mounted(self, prefix):
         machine.discard(self.place, self.rig.trash)
@@ -63,6 +66,7 @@ class Other:
 
 class Rclone(Other):
     name = "rclone"
+    write_back = "0s" # its own default is five seconds
 
     def command(self, prefix, mount, cache):
         server, jobs = self.rig.server, str(self.rig.options.concurrency)
@@ -71,7 +75,7 @@ class Rclone(Other):
                    RCLONE_CONFIG_BENCH_ENDPOINT=server.endpoint, RCLONE_CONFIG_BENCH_REGION=server.region, RCLONE_CONFIG="/dev/null",
                    no_proxy="*")
         return ["rclone", "mount", f"bench:{server.bucket}/{prefix}", mount, "--vfs-cache-mode", "full", "--cache-dir", cache,
-                "--vfs-write-back", "0s", "--transfers", jobs, "--s3-upload-concurrency", jobs, "--rc",
+                "--vfs-write-back", self.write_back, "--transfers", jobs, "--s3-upload-concurrency", jobs, "--rc",
                 "--rc-addr", f"127.0.0.1:{self.port}", "--rc-no-auth"], env
 
     def ask(self, what):
@@ -86,6 +90,14 @@ class Rclone(Other):
             cache = self.ask("vfs/stats")["diskCache"]
             if not cache["uploadsInProgress"] and not cache["uploadsQueued"] and self.ask("core/stats")["transfers"] >= files:
                 return time.monotonic()
+            time.sleep(0.02)
+
+
+    def settle(self):
+        while True:
+            cache = self.ask("vfs/stats")["diskCache"]
+            if not cache["uploadsInProgress"] and not cache["uploadsQueued"]:
+                return
             time.sleep(0.02)
 
 

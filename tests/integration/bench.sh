@@ -69,3 +69,12 @@ sys.exit(bool(problems))
 PY
 check_contains 'the page' '<svg' "$WORK/report.html"
 check_eq 'addresses in the page' '' "$(grep -oE '(src|href)=' "$WORK/report.html" | head -n 1)"
+
+# ---- a day's work: every job once in the mount, with the bytes and names that it expects ----
+check_status 2 "$LIB_ROOT/scripts/bench" everyday --only nothing
+check_status 0 timeout 240 "$LIB_ROOT/scripts/bench" everyday --quick --file --ceiling --dir "$WORK/place" --json "$WORK/everyday.json"
+check_eq 'left in its directory' '' "$(ls -A "$WORK/place")"
+check_eq 'jobs' 24 "$(jq '.jobs | length' "$WORK/everyday.json")"
+check_eq 'jobs without a figure of each side' '' \
+    "$(jq -r '.jobs[] | select((.ms | keys) != ["ceiling", "disk", "holdfast"] or (.ms | any(. == null))) | .job' "$WORK/everyday.json")"
+check_eq 'the mean' true "$(jq '.summary.geometric_mean > 0' "$WORK/everyday.json")"
