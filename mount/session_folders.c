@@ -1,4 +1,5 @@
-/* Folders. Streams have no state: an offset is the cookie of volume_list() moved behind "." and "..". */
+/* Folders. Streams have no state: an offset is the cookie of volume_list() moved behind "." and "..". They have numbers, so that the
+ * question that ends each listing, whether something comes behind the last entry, need not be asked of the index. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct listing {
     char *to;
     size_t size;
     size_t used;
+    bool ended;     /* what was put last is the end */
     int64_t last;   /* cookie of the last entry that was put */
     unsigned count; /* entries seen in this batch */
 };
@@ -89,14 +91,44 @@ list_entries(struct listing *list, const struct volume_ctx *ctx, struct err *err
                                     .after = list->last,
                                     .limit = fits < BATCH ? (unsigned)fits : BATCH,
                                     .partial = true,
-                                    .names = !list->plus || call->off == 0 };
+                                    .names = !list->plus || call->off == 0,
+                                    .ended = &list->ended };
         list->count = 0;
         if (volume_list(call->session->args.volumes, ctx, &page, put_entry, list, err) < 0)
             return -1;
         if (list->count < page.limit)
             break;
     }
+    list->ended = list->ended && !list->full;
     return 0;
+}
+
+/* ---- where a stream ended ---- */
+
+/* 0 for streams without a number. */
+static uint64_t
+end_mark(uint64_t stream, uint64_t off)
+{
+    uint64_t mark = (stream ^ off * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
+    return stream == 0 ? 0 : mark | 1;
+}
+
+static void
+note_end(const struct listing *list)
+{
+    const struct call *call = list->call;
+    uint64_t mark = end_mark(call->fh, (uint64_t)list->last + OFF_DOTDOT);
+    if (list->ended && mark != 0)
+        atomic_store(&call->session->ends[call->fh % KEPT_ENDS], mark);
+}
+
+/* POSIX leaves open whether a stream shows what was made since it was opened or rewound. */
+static bool
+is_at_end(const struct call *call)
+{
+    uint64_t mark = end_mark(call->fh, call->off);
+    return call->off >= OFF_DOTDOT && mark != 0 &&
+           atomic_load(&call->session->ends[call->fh % KEPT_ENDS]) == mark;
 }
 
 static int
@@ -108,6 +140,7 @@ answer_listing(struct call *call, const struct volume_ctx *ctx, bool plus, struc
         return err_nomem(err);
     if (list_entries(&list, ctx, err) < 0)
         return -1;
+    note_end(&list);
     return call_reply_data(call, to, list.used);
 }
 
@@ -124,14 +157,18 @@ run_readdirplus(struct call *call, const struct volume_ctx *ctx, struct err *err
 }
 
 static void
-start_listing(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, const struct op *op)
+start_listing(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi, size_t size,
+              off_t off, const struct op *op)
 {
     struct call call;
     call_init(&call, req, op, ino);
+    call.fh = fi->fh;
     call.size = size < MAX_WRITE ? size : MAX_WRITE;
     call.off = (uint64_t)off;
     if (off < 0)
         call_reply_errno(&call, EINVAL);
+    else if (is_at_end(&call))
+        (void)call_reply_data(&call, NULL, 0);
     else
         call_start(&call);
 }
@@ -140,8 +177,7 @@ static void
 on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     static const struct op op = { "readdir", run_readdir, CALL_AT_ONCE | CALL_INTERRUPTIBLE };
-    (void)fi;
-    start_listing(req, ino, size, off, &op);
+    start_listing(req, ino, fi, size, off, &op);
 }
 
 static void
@@ -149,15 +185,16 @@ on_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fu
 {
     static const struct op op = { "readdirplus", run_readdirplus,
                                   CALL_AT_ONCE | CALL_INTERRUPTIBLE };
-    (void)fi;
-    start_listing(req, ino, size, off, &op);
+    start_listing(req, ino, fi, size, off, &op);
 }
 
 static void
 on_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+    struct session *session = session_of(req);
+    uint64_t incarnation = session->args.carry ? session->args.carry->incarnation : 0;
     (void)ino;
-    fi->fh = 0;
+    fi->fh = (incarnation + 1) << 40 | atomic_fetch_add(&session->next_stream, 1);
     (void)fuse_reply_open(req, fi);
 }
 

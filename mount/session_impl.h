@@ -21,6 +21,7 @@
 #define MAX_WRITE (1u << 20)
 #define MAX_THREADS 16u
 #define KEPT_STAMPS 8192u
+#define KEPT_ENDS 512u
 
 struct loop_thread {
     struct session *session;
@@ -65,7 +66,9 @@ struct session {
     _Atomic int64_t made_ns,
         made_before_ns;                 /* mono: the last two files that were made or emptied */
     _Atomic uint64_t kept[KEPT_STAMPS]; /* of what the kernel's pages hold, by node */
-    pthread_mutex_t mutex;              /* running, ended, refs, record */
+    _Atomic uint64_t next_stream;
+    _Atomic uint64_t ends[KEPT_ENDS]; /* where listings ended, by stream: hints only */
+    pthread_mutex_t mutex;            /* running, ended, refs, record */
     pthread_cond_t changed;
     unsigned refs;
     unsigned running; /* loop threads */

@@ -100,6 +100,17 @@ find_copy(void *arg, const struct index_content *row, struct err *err)
     return 0;
 }
 
+/* Who only reads the bytes needs no more. */
+static int
+load_content(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct content_call *call = arg;
+    if (index_node_get(tx, call->inode->node, &call->node, err) != 0)
+        return -1;
+    call->has_content = call->node.content != 0;
+    return call->has_content ? index_content_get(tx, call->node.content, &call->content, err) : 0;
+}
+
 static int
 load_rows(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -107,13 +118,10 @@ load_rows(struct index_tx *tx, void *arg, struct err *err)
     struct index_intent intent;
     struct err missing = ERR_INIT;
     char key[LIMIT_KEY + 1];
-    if (index_node_get(tx, call->inode->node, &call->node, err) != 0)
+    if (load_content(tx, call, err) != 0)
         return -1;
-    call->has_content = call->node.content != 0;
     if (!call->has_content)
         return 0;
-    if (index_content_get(tx, call->node.content, &call->content, err) != 0)
-        return -1;
     /* An attempt may run on the key where the object lies or on the home key: look at both. */
     call->attempt_sent = false;
     if (key_of_node(tx, &call->node, key, &missing) == 0 &&
@@ -133,7 +141,7 @@ static int
 insert_clean(struct index_tx *tx, void *arg, struct err *err)
 {
     struct content_call *call = arg;
-    if (load_rows(tx, call, err) != 0)
+    if (load_content(tx, call, err) != 0)
         return -1;
     if (call->has_content)
         return 0;
@@ -228,7 +236,7 @@ open_once(struct volume_service *service, struct inode *inode, struct err *err)
 {
     struct content_call call = { .service = service, .inode = inode };
     struct err local = ERR_INIT;
-    if (index_read(service->index, load_rows, &call, err) != 0)
+    if (index_read(service->index, load_content, &call, err) != 0)
         return -1;
     if (!call.has_content &&
         index_write(service->index, INDEX_NORMAL, insert_clean, &call, err) != 0)

@@ -160,6 +160,7 @@ open_handle(struct open_call *call, int flags, struct volume_file **out, struct 
     }
     file->local = call->row.content != 0;
     file->stamp = stamp_of(file->inode, &call->row);
+    file->row_size = call->row.size;
     if (!call->writing)
         prefetch_opened(service, file->inode, &call->row);
     *out = file;

@@ -90,7 +90,8 @@ struct volume_file {
     bool closed;                   /* no longer among its opens */
     bool lent, lent_writer, paged; /* counted in the inode */
     uint64_t stamp;
-    bool local; /* a content row was there when it was opened */
+    uint64_t row_size; /* by its row when it was opened; what is LIVE may be longer */
+    bool local;        /* a content row was there when it was opened */
     bool append;
 };
 

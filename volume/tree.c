@@ -463,15 +463,21 @@ volume_list(struct volume_service *service, const struct volume_ctx *ctx,
     if (read_dir_row(service, page->dir, &dir, err) != 0)
         return -1;
     bool listed = service_listed(service, &dir.node);
-    if (listed && page->after == 0 && ensure_listed(service, ctx, page->dir, err) != 0)
+    bool old = listed && !service_listed_lately(service, &dir.node);
+    if (old && page->after == 0 && ensure_listed(service, ctx, page->dir, err) != 0)
         return -1;
     if (!listed && ctx->nowait)
         return err_set(err, ERR_AGAIN, "the folder has to be listed first");
-    scope_free struct list_row *rows = calloc(LIST_BATCH, sizeof(*rows));
+    /* list_one() fills each. */
+    size_t batch = page->limit < LIST_BATCH ? page->limit : LIST_BATCH;
+    scope_free struct list_row *rows = malloc((batch > 0 ? batch : 1) * sizeof(*rows));
     if (rows == NULL)
         return err_nomem(err);
     giving.rows = rows;
     if (!listed)
         return give_while_listing(service, ctx, &giving, err);
-    return give_known(service, ctx, &giving, err) < 0 ? -1 : 0;
+    int rc = give_known(service, ctx, &giving, err);
+    if (rc == 0 && page->ended != NULL)
+        *page->ended = true;
+    return rc < 0 ? -1 : 0;
 }

@@ -182,6 +182,7 @@ struct volume_page {
     /* Only names are wanted: objects that only a listing showed come `name_only`, without a file type in attr.mode, and need
      * no HEAD. */
     bool names;
+    bool *ended; /* unless NULL: set to true when nothing came behind what was given, and no listing was under way */
 };
 int volume_list(struct volume_service *service, const struct volume_ctx *ctx,
                 const struct volume_page *page, volume_entry_fn *fn, void *arg,

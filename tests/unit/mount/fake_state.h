@@ -40,7 +40,7 @@ static struct {
     struct fake_node nodes[FAKE_NODES];
     int64_t next;
     _Atomic bool released;
-    _Atomic unsigned open_files, flushes, fsyncs, waits, gone;
+    _Atomic unsigned open_files, flushes, fsyncs, waits, gone, lists;
     _Atomic uint64_t last_unique;
     _Atomic int64_t last_connection;
     volume_event_fn *watch;

@@ -110,8 +110,10 @@ volume_list(struct volume_service *service, const struct volume_ctx *ctx,
             const struct volume_page *page, volume_entry_fn *fn, void *arg, struct err *err)
 {
     unsigned limit = page->limit;
+    bool stopped = false;
     (void)service;
     (void)ctx;
+    fake.lists++;
     scope_unlock pthread_mutex_t *held = scope_lock(&fake.mutex);
     (void)held;
     for (int64_t id = page->after + 1; id < fake.next && limit > 0; id++) {
@@ -120,9 +122,12 @@ volume_list(struct volume_service *service, const struct volume_ctx *ctx,
             continue;
         struct volume_entry entry = { node->name, strlen(node->name), id, node->attr, false };
         limit--;
-        if (fn(arg, &entry, err) != 0)
+        stopped = fn(arg, &entry, err) != 0;
+        if (stopped)
             break;
     }
+    if (page->ended)
+        *page->ended = !stopped && limit > 0;
     return 0;
 }
 
