@@ -49,6 +49,9 @@ int index_pass(struct index *index, struct err *err) MUST_CHECK;
 int index_make_durable(struct index *index, struct err *err) MUST_CHECK;
 /* From inside fn: only now it turned out that this change is to be kept as INDEX_FULL. */
 void index_tx_durable(struct index_tx *tx);
+/* Work items that this change makes for the bucket are due so much later, 0 at first; only kept here. */
+void index_tx_rest(struct index_tx *tx, int64_t rest_ns);
+int64_t index_tx_rests(const struct index_tx *tx);
 /* Runs fn on the calling thread inside a read transaction. Writing from it is ERR_INTERNAL. */
 int index_read(struct index *index, index_fn *fn, void *arg, struct err *err) MUST_CHECK;
 /* Rises by one with every committed index_write(). */

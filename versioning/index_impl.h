@@ -212,6 +212,7 @@ struct index_tx {
     bool writing;
     uint64_t sequence;   /* writing: the one this change will have */
     struct index_op *op; /* writing: the change itself */
+    int64_t rest_ns;     /* index_tx_rest() */
 };
 
 /* A change waiting for the writer; lives on the caller's stack. */

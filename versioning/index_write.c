@@ -295,3 +295,15 @@ index_writer_stop(struct index *index)
         pthread_cond_wait(&index->queue.idle, &index->queue.mutex);
     pthread_mutex_unlock(&index->queue.mutex);
 }
+
+void
+index_tx_rest(struct index_tx *tx, int64_t rest_ns)
+{
+    tx->rest_ns = rest_ns;
+}
+
+int64_t
+index_tx_rests(const struct index_tx *tx)
+{
+    return tx->rest_ns;
+}

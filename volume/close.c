@@ -324,5 +324,5 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     content_unused(service, inode);
     handle_forget(file);
     if (wrote)
-        sync_kick(service);
+        rest_kick(service, NULL);
 }

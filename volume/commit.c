@@ -448,7 +448,9 @@ volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx,
                &call.node, ctx->connection);
     event_settle(service, ctx);
     if (args->wait_synced) {
+        rest_suspend(service);
         rc = wait_synced(&call, service_deadline(ctx), err);
+        rest_resume(service);
         if (rc != 0 && err->code == ERR_CONFLICT)
             describe_present(&call);
     }

@@ -20,7 +20,8 @@ struct content_call {
     struct index_content content;
     bool has_content;
     bool attempt_sent;
-    bool copied; /* the same version has another row */
+    int64_t since_ns; /* wall: of the work at its key, 0: none */
+    bool copied;      /* the same version has another row */
     /* changes */
     enum content_open how;
     bool truncate;
@@ -124,10 +125,13 @@ load_rows(struct index_tx *tx, void *arg, struct err *err)
         return 0;
     /* An attempt may run on the key where the object lies or on the home key: look at both. */
     call->attempt_sent = false;
+    call->since_ns = 0;
     if (key_of_node(tx, &call->node, key, &missing) == 0 &&
-        index_intent_get(tx, key, &intent, &missing) == 0)
+        index_intent_get(tx, key, &intent, &missing) == 0) {
         call->attempt_sent =
             intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
+        call->since_ns = intent.since_ns;
+    }
     if (call->node.key[0] != '\0' && index_intent_get(tx, call->node.key, &intent, &missing) == 0)
         call->attempt_sent |=
             intent.attempt.op == SYNC_OP_PUT && intent.attempt.content == call->content.id;
@@ -469,6 +473,8 @@ apply_write(struct volume_service *service, struct content_call *call, struct er
     }
     inode->state = CONTENT_LIVE;
     inode->content_flags = call->content.flags;
+    if (call->how == CONTENT_OPEN_THAW)
+        inode->since_ns = call->since_ns;
     if (call->how != CONTENT_OPEN_JOIN) {
         cache_file_stir(inode->file); /* an upload of these bytes may be reading them */
         cache_pin(service->cache, call->content.id);

@@ -383,6 +383,12 @@ apply_intent(struct index_tx *tx, struct key_view *kv, const struct sync_effect 
         row.tries = 0;
         row.last_error[0] = '\0';
     }
+    /* What is still to be done here came after the version that landed. */
+    if ((effect->bits & SYNC_SYNCED) != 0 && kv->view.want.node == effect->node) {
+        int64_t made = ulid_time_ms(effect->version) * NS_PER_MS;
+        if (made > row.since_ns && made <= now)
+            row.since_ns = made;
+    }
     return index_intent_put(tx, &row, err);
 }
 

@@ -409,6 +409,7 @@ setattr_tx(struct index_tx *tx, void *arg, struct err *err)
         index_volume_get(tx, call->row.volume, &volume, err) != 0 ||
         service_may_write(call->service, call->ctx, &volume, err) != 0)
         return -1;
+    rest_begin(call->service, call->ctx, tx);
     change_row(&call->row, call->change);
     if (node_attrs_changed(tx, &call->row, err) != 0)
         return -1;
@@ -478,7 +479,7 @@ volume_setattr(struct volume_service *service, const struct volume_ctx *ctx, int
             touch_live(service, node, change->mtime_ns);
         if (index_write(service->index, INDEX_NORMAL, setattr_tx, &call, err) != 0)
             return -1;
-        sync_kick(service);
+        rest_kick(service, ctx);
         event_emit(service, VOLUME_EVENT_CHANGED, &call.row, ctx->connection);
     }
     return volume_getattr(service, ctx, node, out, err);

@@ -306,8 +306,11 @@ static int
 run_barrier(struct volume_service *service, int64_t volume, int64_t deadline_ns,
             struct volume_barrier *out, struct err *err)
 {
+    rest_suspend(service);
     uint64_t busy = settle_open_files(service, volume, deadline_ns);
-    if (await_all(service, volume, deadline_ns, out, err) != 0)
+    int rc = await_all(service, volume, deadline_ns, out, err);
+    rest_resume(service);
+    if (rc != 0)
         return -1;
     if (busy > 0)
         return err_set(err, ERR_NOT_SYNCED,
@@ -375,7 +378,10 @@ volume_fsync_dir(struct volume_service *service, const struct volume_ctx *ctx, i
         return -1;
     if (!call.sync_close)
         return 0;
-    return await_all(service, call.volume, service_deadline(ctx), &ignored, err);
+    rest_suspend(service);
+    int rc = await_all(service, call.volume, service_deadline(ctx), &ignored, err);
+    rest_resume(service);
+    return rc;
 }
 
 /* ---- listings ---- */

@@ -156,10 +156,9 @@ freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
         return -1;
     if (key_of_node(tx, &call->node, key, err) != 0 || drop_older(tx, call, key, err) != 0)
         return -1;
-    int64_t delay = call->service->sync_delay_ns;
-    if (key_want_sync(tx, call->node.volume, key, delay, err) != 0)
+    if (key_want_again(tx, call->node.volume, key, call->inode->since_ns, err) != 0)
         return -1;
-    return link_want(tx, &call->node, delay, 0, err);
+    return link_want(tx, &call->node, 0, 0, err);
 }
 
 static int
@@ -195,6 +194,7 @@ static int
 freeze_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct freeze_call *call = arg;
+    rest_begin(call->service, NULL, tx);
     if (freeze_one(tx, call, err) != 0)
         return -1;
     return call->also == NULL ? 0 : call->also(tx, call->also_arg, err);
@@ -264,6 +264,7 @@ freeze(struct freeze_call *call, struct err *err)
     inode->state = call->content.state;
     inode->content_flags = call->content.flags;
     inode->dirty_size = inode->loose = inode->was_lent = false;
+    inode->since_ns = 0;
     cache_file_settle(inode->file);
     if (call->changed)
         event_emit(service, VOLUME_EVENT_CHANGED, &call->node, inode->wrote_by);

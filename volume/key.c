@@ -54,41 +54,89 @@ key_to_node(struct index_tx *tx, const struct index_volume *volume, const char *
     return 0;
 }
 
+/* What is changed again and again goes up too: the time is bound to the first change that is not there yet. */
+static int64_t
+due_ns(const struct index_intent *intent, int64_t now, int64_t delay_ns)
+{
+    int64_t last = intent->since_ns + SYNC_RESTS * delay_ns;
+    return now + delay_ns < last ? now + delay_ns : last < now ? now : last;
+}
+
+/* How long what this transaction makes rests: not where a close promises the bucket. */
+static int
+rest_of(struct index_tx *tx, int64_t volume, int64_t *out, struct err *err)
+{
+    struct index_volume row;
+    *out = index_tx_rests(tx);
+    if (*out == 0)
+        return 0;
+    if (index_volume_get(tx, volume, &row, err) != 0)
+        return -1;
+    if (row.sync_close)
+        *out = 0;
+    return 0;
+}
+
+static int
+want(struct index_tx *tx, const struct index_intent *wanted, int64_t delay_ns, struct err *err)
+{
+    struct index_intent intent;
+    struct err missing = ERR_INIT;
+    int64_t now = clock_wall_ns();
+    if (index_intent_get(tx, wanted->key, &intent, &missing) != 0) {
+        if (missing.code != ERR_NOT_FOUND) {
+            *err = missing;
+            return -1;
+        }
+        intent = *wanted;
+        intent.since_ns = now;
+    }
+    if (wanted->since_ns != 0 && wanted->since_ns < intent.since_ns)
+        intent.since_ns = wanted->since_ns;
+    /* A key that is backing off keeps its pace: a burst of writes must not hammer a store in trouble. */
+    if (intent.tries == 0)
+        intent.not_before_ns = due_ns(&intent, now, delay_ns);
+    return index_intent_put(tx, &intent, err);
+}
+
+static void
+wanted_fill(struct index_intent *out, int64_t volume, const char *key, int64_t since_ns)
+{
+    memset(out, 0, sizeof(*out));
+    text_set(out->key, key);
+    out->volume = volume;
+    out->since_ns = since_ns;
+}
+
 int
 key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t delay_ns,
               struct err *err)
 {
-    struct index_intent intent;
-    struct err ignored = ERR_INIT;
-    int64_t now = clock_wall_ns();
-    if (index_intent_get(tx, key, &intent, &ignored) != 0) {
-        if (ignored.code != ERR_NOT_FOUND) {
-            *err = ignored;
-            return -1;
-        }
-        memset(&intent, 0, sizeof(intent));
-        text_set(intent.key, key);
-        intent.volume = volume;
-        intent.since_ns = now;
-    } else if (intent.tries > 0) {
-        /* A key that is backing off keeps its pace: a burst of writes must not hammer a store in trouble. */
-        return 0;
-    }
-    intent.not_before_ns = now + delay_ns;
-    return index_intent_put(tx, &intent, err);
+    struct index_intent wanted;
+    int64_t rest;
+    wanted_fill(&wanted, volume, key, 0);
+    if (rest_of(tx, volume, &rest, err) != 0)
+        return -1;
+    return want(tx, &wanted, rest > delay_ns ? rest : delay_ns, err);
+}
+
+int
+key_want_again(struct index_tx *tx, int64_t volume, const char *key, int64_t since_ns,
+               struct err *err)
+{
+    struct index_intent wanted;
+    int64_t rest;
+    wanted_fill(&wanted, volume, key, since_ns);
+    return rest_of(tx, volume, &rest, err) != 0 ? -1 : want(tx, &wanted, rest, err);
 }
 
 int
 key_want_since(struct index_tx *tx, int64_t volume, const char *key, int64_t since_ns,
                struct err *err)
 {
-    struct index_intent intent;
-    if (key_want_sync(tx, volume, key, 0, err) != 0 || index_intent_get(tx, key, &intent, err) != 0)
-        return -1;
-    if (since_ns == 0 || since_ns >= intent.since_ns)
-        return 0;
-    intent.since_ns = since_ns;
-    return index_intent_put(tx, &intent, err);
+    struct index_intent wanted;
+    wanted_fill(&wanted, volume, key, since_ns);
+    return want(tx, &wanted, 0, err);
 }
 
 int

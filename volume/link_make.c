@@ -63,7 +63,7 @@ make_name(struct index_tx *tx, struct make_call *call, struct err *err)
     if (index_node_update(tx, name, err) != 0 || index_link_put(tx, &link, err) != 0 ||
         index_node_update(tx, inode, err) != 0 || key_of_node(tx, name, key, err) != 0)
         return -1;
-    return key_want_sync(tx, name->volume, key, call->service->sync_delay_ns, err);
+    return key_want_sync(tx, name->volume, key, 0, err);
 }
 
 static int
@@ -73,6 +73,7 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
     call->replayed = answer_replay(tx, call->ctx, call->attr);
     if (call->replayed)
         return 0;
+    rest_begin(call->service, call->ctx, tx);
     if (check_linkable(tx, call, err) != 0 || make_name(tx, call, err) != 0 ||
         attr_fill(tx, &call->name, call->attr, err) != 0)
         return -1;
@@ -108,7 +109,7 @@ volume_link(struct volume_service *service, const struct volume_ctx *ctx, int64_
         index_write(service->index, INDEX_NORMAL, make_tx, &call, err) != 0)
         return -1;
     if (!call.replayed) {
-        sync_kick(service);
+        rest_kick(service, ctx);
         call.name.id = call.inode.id;
         event_emit(service, VOLUME_EVENT_CREATED, &call.name, ctx->connection);
         event_emit(service, VOLUME_EVENT_CHANGED, &call.inode, ctx->connection);

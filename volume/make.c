@@ -47,6 +47,7 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
     call->replayed = answer_replay(tx, call->ctx, call->attr);
     if (call->replayed)
         return 0;
+    rest_begin(call->service, call->ctx, tx);
     if (must_look(tx, call, err) != 0 ||
         node_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
         form_check(call->service, tx, call->at, err) != 0 ||
@@ -101,7 +102,7 @@ make_inline(struct make_call *call, struct err *err)
         return -1;
     }
     if (!call->replayed) {
-        sync_kick(call->service);
+        rest_kick(call->service, call->ctx);
         event_emit(call->service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
         event_settle(call->service, call->ctx);
     }

@@ -73,6 +73,7 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
     call->replayed = answer_replay(tx, call->ctx, NULL);
     if (call->replayed)
         return 0;
+    rest_begin(call->service, call->ctx, tx);
     if (node_parent_writable(call->service, tx, call->ctx, call->at->parent, err) != 0 ||
         find_removed(tx, call, err) != 0 || check_removable(tx, call, err) != 0)
         return -1;
@@ -113,7 +114,7 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
         *err = local;
     free(call.drop.number);
     if (rc == 0 && !call.replayed) {
-        sync_kick(service);
+        rest_kick(service, ctx);
         call.node.id = call.inode;
         event_emit(service, VOLUME_EVENT_REMOVED, &call.node, ctx->connection);
         if (call.left.id != 0)

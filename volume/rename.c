@@ -197,6 +197,7 @@ rename_tx(struct index_tx *tx, void *arg, struct err *err)
     call->replayed = answer_replay(tx, call->ctx, NULL);
     if (call->replayed)
         return 0;
+    rest_begin(call->service, call->ctx, tx);
     if (node_parent_writable(call->service, tx, call->ctx, call->from->parent, err) != 0 ||
         index_node_child(tx, call->from->parent, call->from->name, call->from->len, &call->moved,
                          err) != 0 ||
@@ -456,7 +457,7 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
         struct index_node old = call.moved;
         old.parent = from->parent;
         (void)snprintf(old.name, sizeof(old.name), "%.*s", (int)from->len, from->name);
-        sync_kick(service);
+        rest_kick(service, ctx);
         event_emit(service, VOLUME_EVENT_RENAMED, &old, ctx->connection);
         tell_target(&call);
         event_emit(service, VOLUME_EVENT_CREATED, &call.moved, ctx->connection);

@@ -265,7 +265,7 @@ volume_service_open(const struct volume_service_args *args, struct err *err)
     service->carried = args->carried;
     service->store = args->store;
     service->list_ttl_ns = args->list_ttl_ns > 0 ? args->list_ttl_ns : 30 * NS_PER_S;
-    service->sync_delay_ns = args->sync_delay_ns;
+    service->sync_rest_ns = args->sync_rest_ns < REST_MAX ? args->sync_rest_ns : REST_MAX;
     service->sync_open_ns = args->sync_open_ns;
     service->upload_threads = args->upload_threads > 0 ? args->upload_threads : 8;
     atomic_store(&service->next_fh, (uint64_t)clock_wall_ns());

@@ -46,6 +46,8 @@ struct inode {
     enum content_state state; /* of that row */
     unsigned content_flags;
     unsigned writers;
+    int64_t
+        since_ns; /* wall: LIVE again since it was FROZEN, and the bucket lacks a change of then; 0: not so */
     unsigned awaited; /* closes that wait until the bucket has what is FROZEN: it is not thawed */
     bool making;      /* created a moment ago, its content file does not exist yet */
     /* Bytes that come from the store (fetch.c); who waits for some does so on `fetched`. */
@@ -162,7 +164,8 @@ struct volume_service {
     pthread_mutex_t drop_lock; /* leaf */
     struct drop_list dropped;  /* content files that wait for a durable commit */
     int64_t list_ttl_ns;
-    int64_t sync_delay_ns;
+    int64_t sync_rest_ns; /* rest.c */
+    atomic_uint hurried;  /* so many wait for the bucket: nothing rests meanwhile */
     int64_t sync_open_ns;
     unsigned upload_threads;
     char gateway_id[ULID_SIZE];
@@ -254,9 +257,14 @@ int key_of_node(struct index_tx *tx, const struct index_node *node, char *out,
 /* The node whose path is this key, ERR_NOT_FOUND when there is none or its kind does not fit the key's form. */
 int key_to_node(struct index_tx *tx, const struct index_volume *volume, const char *key,
                 struct index_node *out, struct err *err) MUST_CHECK;
-/* Makes or advances the work item of a key. `delay_ns`: not before now + delay. */
+/* Makes or advances the work item of a key. It is due after `delay_ns` or what its transaction rests (rest_begin()), the longer
+ * of both; each further change puts it off, to SYNC_RESTS such times after the first one that the bucket does not have at most. */
+#define SYNC_RESTS 5
 int key_want_sync(struct index_tx *tx, int64_t volume, const char *key, int64_t delay_ns,
                   struct err *err) MUST_CHECK;
+/* The same for a change that came of one at `since_ns` (0: now). */
+int key_want_again(struct index_tx *tx, int64_t volume, const char *key, int64_t since_ns,
+                   struct err *err) MUST_CHECK;
 /* The same at once, for work that comes of other work begun at `since_ns` (0: now). */
 int key_want_since(struct index_tx *tx, int64_t volume, const char *key, int64_t since_ns,
                    struct err *err) MUST_CHECK;
@@ -508,6 +516,8 @@ int sync_engine_start(struct volume_service *service, struct err *err) MUST_CHEC
 void sync_engine_close(struct volume_service *service, int64_t deadline_ns);
 void sync_engine_release(struct volume_service *service);
 void sync_kick(struct volume_service *service);
+/* The same at this time (mono). */
+void sync_kick_at(struct volume_service *service, int64_t at_ns);
 /* Sleeps until any key made progress or the deadline; answers false at the deadline. `seen`: value of sync_progress(). */
 uint64_t sync_progress(struct volume_service *service);
 void sync_progressed(struct volume_service *service);
@@ -519,6 +529,19 @@ void sync_late_add(struct volume_service *service, const char *key,
 size_t sync_late_of(struct volume_service *service, const char *key,
                     struct sync_attempt out[SYNC_LATE_PER_KEY]);
 bool sync_wait(struct volume_service *service, uint64_t seen, int64_t deadline_ns);
+
+/* rest.c: what mounts change goes up once its key has rested, so that what is changed again, or removed, is sent once or never.
+ * Nothing rests while somebody waits for the bucket. In a function of index_write(): its work items rest when it is a mount's; `ctx` NULL: bytes that one wrote. */
+#define REST_MAX (60 * NS_PER_S)
+void rest_begin(const struct volume_service *service, const struct volume_ctx *ctx,
+                struct index_tx *tx);
+/* After such a change: the dispatcher looks when its items are due. */
+void rest_kick(struct volume_service *service, const struct volume_ctx *ctx);
+/* Around waiting for the bucket. */
+void rest_suspend(struct volume_service *service);
+void rest_resume(struct volume_service *service);
+/* Whether the item is put off for that reason, and was found by no clock that was put back since. */
+bool rest_holds(const struct index_intent *row);
 
 /* step.c: works on one key until it is settled (its work item is gone, and it made none for other keys:
  * true) or has to wait. */

@@ -163,12 +163,16 @@ step_advance(struct step *step, struct index_tx *tx, struct err *err)
     if (step_decide_tx(tx, step, err) != 0)
         return -1;
     step->decided = true;
-    if (begins_at_once(step))
-        return step_begin(step, tx, err);
-    if (!idle_for_now(step))
+    if (idle_for_now(step)) {
+        step->done = step->settled = true;
+        return step->kv.has_intent ? index_intent_delete(tx, step->key, err) : 0;
+    }
+    /* Changed again while a worker was at it. */
+    if (step->kv.has_intent && rest_holds(&step->kv.intent)) {
+        step->done = true;
         return 0;
-    step->done = step->settled = true;
-    return step->kv.has_intent ? index_intent_delete(tx, step->key, err) : 0;
+    }
+    return begins_at_once(step) ? step_begin(step, tx, err) : 0;
 }
 
 static int

@@ -11,8 +11,9 @@
  */
 
 #define QUEUE_MAX 256u
-#define QUEUE_LOW 64u              /* the dispatcher reads again when so few are left */
-#define READ_PAUSE (2 * NS_PER_MS) /* between two readings, so that a burst costs one */
+#define QUEUE_LOW 64u               /* the dispatcher reads again when so few are left */
+#define READ_PAUSE (2 * NS_PER_MS)  /* between two readings, so that a burst costs one */
+#define REST_PAUSE (20 * NS_PER_MS) /* the same while nobody waits for it */
 #define BUSY_BUCKETS 1024u
 #define WAIT_MAX (120 * NS_PER_S)
 #define LATE_MAX 1024u
@@ -45,8 +46,10 @@ struct sync_engine {
     unsigned queued;
     struct work *busy[BUSY_BUCKETS]; /* keys queued or with a worker */
     uint64_t progress_count;
-    bool kicked; /* rows changed since the dispatcher read them */
-    bool more;   /* it left some that did not fit */
+    bool kicked;        /* rows changed since the dispatcher read them */
+    int64_t kick_at_ns; /* mono: they will be due then, 0: none that it has not read */
+    int64_t until_ns;   /* mono: so long the dispatcher sleeps */
+    bool more;          /* it left some that did not fit */
     bool stopping;
     struct pace *paces[BUSY_BUCKETS];
     struct late *late[LATE_MAX];
@@ -303,12 +306,18 @@ due_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static void
-sleep_until(struct sync_engine *engine, int64_t mono, bool (*enough)(const struct sync_engine *))
+sleep_until_locked(struct sync_engine *engine, int64_t mono,
+                   bool (*enough)(const struct sync_engine *))
 {
-    struct timespec until = { .tv_sec = mono / NS_PER_S, .tv_nsec = mono % NS_PER_S };
-    while (!engine->stopping && (enough == NULL || !enough(engine)))
+    engine->until_ns = mono;
+    while (!engine->stopping && (enough == NULL || !enough(engine))) {
+        if (enough != NULL && engine->kick_at_ns != 0 && engine->kick_at_ns < engine->until_ns)
+            engine->until_ns = engine->kick_at_ns;
+        mono = engine->until_ns;
+        struct timespec until = { .tv_sec = mono / NS_PER_S, .tv_nsec = mono % NS_PER_S };
         if (pthread_cond_timedwait(&engine->wake, &engine->lock, &until) == ETIMEDOUT)
             break;
+    }
 }
 
 static void *
@@ -320,6 +329,7 @@ dispatcher_main(void *arg)
     pthread_mutex_lock(&engine->lock);
     while (!engine->stopping) {
         engine->kicked = engine->more = false;
+        engine->kick_at_ns = 0;
         pthread_mutex_unlock(&engine->lock);
         struct due_call call = { .engine = engine, .now = clock_wall_ns() };
         if (index_read(engine->service->index, due_tx, &call, &err) != 0)
@@ -327,10 +337,12 @@ dispatcher_main(void *arg)
         int64_t wait = call.next == 0 ? 5 * NS_PER_S : call.next - call.now;
         if (wait > 5 * NS_PER_S)
             wait = 5 * NS_PER_S;
+        if (wait < REST_PAUSE) /* things that rest come due one after the other */
+            wait = REST_PAUSE;
         int64_t now = clock_mono_ns();
         pthread_mutex_lock(&engine->lock);
-        sleep_until(engine, now + READ_PAUSE, NULL);
-        sleep_until(engine, now + wait, wants_reading_locked);
+        sleep_until_locked(engine, now + READ_PAUSE, NULL);
+        sleep_until_locked(engine, now + wait, wants_reading_locked);
     }
     pthread_mutex_unlock(&engine->lock);
     return NULL;
@@ -342,6 +354,18 @@ sync_kick(struct volume_service *service)
     struct sync_engine *engine = service->sync;
     pthread_mutex_lock(&engine->lock);
     kick_locked(engine);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void
+sync_kick_at(struct volume_service *service, int64_t at_ns)
+{
+    struct sync_engine *engine = service->sync;
+    pthread_mutex_lock(&engine->lock);
+    if (engine->kick_at_ns == 0 || at_ns < engine->kick_at_ns)
+        engine->kick_at_ns = at_ns;
+    if (at_ns < engine->until_ns)
+        pthread_cond_signal(&engine->wake);
     pthread_mutex_unlock(&engine->lock);
 }
 

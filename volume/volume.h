@@ -43,7 +43,8 @@ struct volume_service_args {
     unsigned upload_threads; /* 0: 8 */
     unsigned fetch_threads;  /* 0: 8 */
     int64_t list_ttl_ns;     /* how long a listing of a folder is believed, 0: 30 s */
-    int64_t sync_delay_ns; /* quiet time after the last close before a file is uploaded; 0: at once */
+    int64_t
+        sync_rest_ns; /* what mounts change goes to the bucket once its key has rested so long; 0: at once */
     int64_t
         sync_open_ns; /* how often a file that stays open and changes is uploaded; 0: when it is closed, or by a barrier */
     bool offline_start; /* true: start although the store is away (state must have been bound to it before) */

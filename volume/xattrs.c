@@ -199,6 +199,7 @@ change_tx(struct index_tx *tx, void *arg, struct err *err)
     if (call->row.kind != INDEX_FILE && call->row.kind != INDEX_DIR)
         return err_set(err, ERR_PERM, "only files and folders have extended attributes");
     call->row.ctime_ns = clock_wall_ns();
+    rest_begin(call->service, call->ctx, tx);
     if (edit_set(tx, call, err) != 0 || node_attrs_changed(tx, &call->row, err) != 0)
         return -1;
     return answer_record(tx, call->ctx, NULL, err);
@@ -227,7 +228,7 @@ volume_xattr_change(struct volume_service *service, const struct volume_ctx *ctx
         return -1;
     if (call.row.id == 0)
         return 0; /* it was a request sent again */
-    sync_kick(service);
+    rest_kick(service, ctx);
     event_emit(service, VOLUME_EVENT_CHANGED, &call.row, ctx->connection);
     return 0;
 }

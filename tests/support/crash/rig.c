@@ -297,7 +297,8 @@ rig_open(const char *state, struct store *store, struct err *err)
                                         .list_ttl_ns = 200 * NS_PER_MS,
                                         .upload_threads = 3,
                                         .fetch_threads = 2,
-                                        .sync_open_ns = 300 * NS_PER_MS };
+                                        .sync_open_ns = 300 * NS_PER_MS,
+                                        .sync_rest_ns = 50 * NS_PER_MS };
     struct volume_service *service = volume_service_open(&args, err);
     if (service == NULL)
         return NULL;
