@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 5
+#define INDEX_FORMAT 6
 
 struct index_options {
     bool create;
@@ -345,22 +345,9 @@ int index_conflict_get(struct index_tx *tx, const char *id, struct index_conflic
 int index_conflict_each(struct index_tx *tx, int64_t volume, index_conflict_fn *fn, void *arg,
                         struct err *err) MUST_CHECK; /* 0: all volumes; oldest first */
 
-/* ---- opens and answers: what a takeover needs (docs/mechanisms.md sections 2, 3) ---- */
-struct index_open {
-    int64_t connection;
-    uint64_t fh;
-    int64_t node;
-    bool writable;
-    int error; /* errno still to be told by FLUSH or FSYNC, 0: none */
-};
-typedef int index_open_fn(void *arg, const struct index_open *row, struct err *err);
-int index_open_put(struct index_tx *tx, const struct index_open *row, struct err *err) MUST_CHECK;
-int index_open_delete(struct index_tx *tx, int64_t connection, uint64_t fh,
-                      struct err *err) MUST_CHECK;
-int index_open_each(struct index_tx *tx, int64_t connection, index_open_fn *fn, void *arg,
-                    struct err *err) MUST_CHECK; /* 0: all */
-int index_open_drop_connection(struct index_tx *tx, int64_t connection,
-                               struct err *err) MUST_CHECK; /* 0: all; answers too */
+/* ---- answers: what a takeover needs (docs/mechanisms.md sections 2, 3) ---- */
+int index_answer_drop_connection(struct index_tx *tx, int64_t connection,
+                                 struct err *err) MUST_CHECK; /* 0: all */
 /* Answers of a connection in slots other than `first` to `end` - 1. */
 int index_answer_drop_others(struct index_tx *tx, int64_t connection, uint32_t first, uint32_t end,
                              struct err *err) MUST_CHECK;

@@ -74,8 +74,8 @@ struct index_counters {
 extern const struct index_table index_table_extras, index_table_links;
 extern const struct index_table index_table_counters, index_table_meta, index_table_volumes,
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
-    index_table_versions, index_table_conflicts, index_table_opens, index_table_answers,
-    index_table_mounts, index_table_uploads;
+    index_table_versions, index_table_conflicts, index_table_answers, index_table_mounts,
+    index_table_uploads;
 
 /* ---- statements ---- */
 /* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
@@ -104,8 +104,6 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(VOLUME_DELETE_INTENTS, DELETE, &index_table_intents, "WHERE volume = ?1")                    \
     X(VOLUME_DELETE_VERSIONS, DELETE, &index_table_versions, "WHERE volume = ?1")                  \
     X(VOLUME_DELETE_CONFLICTS, DELETE, &index_table_conflicts, "WHERE volume = ?1")                \
-    X(VOLUME_DELETE_OPENS, DELETE, &index_table_opens,                                             \
-      "WHERE node IN (SELECT id FROM nodes WHERE volume = ?1)")                                    \
     X(VOLUME_DELETE_ANSWERS, DELETE, &index_table_answers,                                         \
       "WHERE connection IN (SELECT id FROM mounts WHERE volume = ?1)")                             \
     X(VOLUME_DELETE_MOUNTS, DELETE, &index_table_mounts, "WHERE volume = ?1")                      \
@@ -169,12 +167,6 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                           \
     X(CONFLICT_GET, SELECT, &index_table_conflicts, "WHERE id = ?1")                               \
     X(CONFLICT_EACH, SELECT, &index_table_conflicts, "ORDER BY time_ns, id")                       \
-    X(OPEN_PUT, REPLACE, &index_table_opens, "")                                                   \
-    X(OPEN_DELETE, DELETE, &index_table_opens, "WHERE connection = ?1 AND fh = ?2")                \
-    X(OPEN_EACH_ALL, SELECT, &index_table_opens, "ORDER BY connection, fh")                        \
-    X(OPEN_EACH, SELECT, &index_table_opens, "WHERE connection = ?1 ORDER BY fh")                  \
-    X(OPEN_DROP_ALL, DELETE, &index_table_opens, "")                                               \
-    X(OPEN_DROP, DELETE, &index_table_opens, "WHERE connection = ?1")                              \
     X(ANSWER_DROP_ALL, DELETE, &index_table_answers, "")                                           \
     X(ANSWER_DROP, DELETE, &index_table_answers, "WHERE connection = ?1")                          \
     X(ANSWER_DROP_OTHERS, DELETE, &index_table_answers,                                            \

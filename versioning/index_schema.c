@@ -121,8 +121,11 @@ static const char schema_5[] =
     "CREATE TRIGGER links_drop AFTER DELETE ON nodes WHEN (old.flags & 64) <> 0 BEGIN"
     "  DELETE FROM links WHERE node = old.id; END;";
 
+static const char schema_6[] = "DROP TABLE opens;";
+
 /* Step i leads from format i to i + 1. */
-static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4, schema_5 };
+static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3,
+                                                 schema_4, schema_5, schema_6 };
 
 /* What a new index starts with. */
 static int

@@ -88,13 +88,13 @@ index_volume_update(struct index_tx *tx, const struct index_volume *row, struct 
 int
 index_volume_delete(struct index_tx *tx, int64_t id, struct err *err)
 {
-    /* Opens and answers first: they find their volume through nodes and mounts. */
+    /* Answers first: they find their volume through mounts. */
     static const enum index_statement parts[] = {
-        STATEMENT_VOLUME_DELETE_OPENS,    STATEMENT_VOLUME_DELETE_ANSWERS,
-        STATEMENT_VOLUME_DELETE_NODES,    STATEMENT_VOLUME_DELETE_KEYS,
-        STATEMENT_VOLUME_DELETE_CONTENTS, STATEMENT_VOLUME_DELETE_INTENTS,
-        STATEMENT_VOLUME_DELETE_VERSIONS, STATEMENT_VOLUME_DELETE_CONFLICTS,
-        STATEMENT_VOLUME_DELETE_MOUNTS,   STATEMENT_VOLUME_DELETE_USAGE,
+        STATEMENT_VOLUME_DELETE_ANSWERS,   STATEMENT_VOLUME_DELETE_NODES,
+        STATEMENT_VOLUME_DELETE_KEYS,      STATEMENT_VOLUME_DELETE_CONTENTS,
+        STATEMENT_VOLUME_DELETE_INTENTS,   STATEMENT_VOLUME_DELETE_VERSIONS,
+        STATEMENT_VOLUME_DELETE_CONFLICTS, STATEMENT_VOLUME_DELETE_MOUNTS,
+        STATEMENT_VOLUME_DELETE_USAGE,
     };
     int changes = 0;
     tx->index->volume_known = false;

@@ -262,9 +262,6 @@ close_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_node node;
     struct err missing = ERR_INIT;
     int64_t id = call->file->inode->node;
-    if (call->file->writable &&
-        index_open_delete(tx, call->file->connection, call->file->fh, err) != 0)
-        return -1;
     /* Counted down here, so that of two that close at once one is the last. */
     if (!call->file->closed)
         (void)unopen(call->file);
@@ -313,8 +310,8 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     pthread_mutex_unlock(&inode->lock);
     if (ended)
         drop_run(service, &call.drop);
-    /* A reader's close changes nothing in the index but when it was the last of a file that has no name any more. */
-    bool change = !ended && (file->writable || unopen(file));
+    /* A close without a freeze changes nothing in the index but when it was the last of a file that has no name any more. */
+    bool change = !ended && unopen(file);
     if (change && index_write(service->index, INDEX_NORMAL, close_tx, &call, &err) != 0)
         log_error(volume, "cannot close node %lld in the index: %s", (long long)inode->node,
                   err.msg);

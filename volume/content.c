@@ -25,7 +25,6 @@ struct content_call {
     /* changes */
     enum content_open how;
     bool truncate;
-    uint64_t open_fh;
     int64_t connection;
     const char *actor, *run;
     struct cache_meta meta;
@@ -348,12 +347,7 @@ begin_write_tx(struct index_tx *tx, void *arg, struct err *err)
             return -1;
     }
     content_meta_fill(tx, &call->node, &call->content, &call->meta);
-    if (call->open_fh == 0)
-        return 0;
-    struct index_open open = {
-        .connection = call->connection, .fh = call->open_fh, .node = call->node.id, .writable = true
-    };
-    return index_open_put(tx, &open, err);
+    return 0;
 }
 
 static int
@@ -502,14 +496,13 @@ tell_opened(struct volume_service *service, const struct content_call *call)
 
 int
 content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
-                           struct inode *inode, bool truncate, uint64_t open_fh, struct err *err)
+                           struct inode *inode, bool truncate, struct err *err)
 {
     await_making(inode);
     for (unsigned tries = 0; tries < 16; tries++) {
         struct content_call call = { .service = service,
                                      .inode = inode,
                                      .truncate = truncate,
-                                     .open_fh = open_fh,
                                      .connection = ctx->connection,
                                      .actor = ctx->actor == NULL ? "" : ctx->actor,
                                      .run = ctx->run == NULL ? "" : ctx->run };

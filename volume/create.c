@@ -41,18 +41,14 @@ make_content(struct index_tx *tx, struct create_call *call, struct err *err)
 /* Whatever the flags say: who makes a file holds its LIVE content until the last close freezes it. The kernel keeps a
  * read-only descriptor from writing. */
 static int
-make_handle(struct index_tx *tx, struct create_call *call, struct err *err)
+make_handle(struct create_call *call, struct err *err)
 {
     int flags = (call->flags & O_APPEND) | O_RDWR;
     call->file = handle_new(call->service, call->ctx, call->node.id, flags, err);
     if (call->file == NULL)
         return -1;
     inode_making(&call->service->inodes, call->file->inode);
-    struct index_open open = { .connection = call->ctx->connection,
-                               .fh = call->file->fh,
-                               .node = call->node.id,
-                               .writable = true };
-    return index_open_put(tx, &open, err);
+    return 0;
 }
 
 /* Done by an earlier gateway, which could not tell. Without a content file its recovery took the name back: nobody had been
@@ -96,7 +92,7 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
         form_check(call->service, tx, call->at, err) != 0 ||
         index_content_number(tx, &kind.content, err) != 0 ||
         node_make(tx, call->ctx, call->at, &kind, &call->node, err) != 0 ||
-        make_content(tx, call, err) != 0 || make_handle(tx, call, err) != 0 ||
+        make_content(tx, call, err) != 0 || make_handle(call, err) != 0 ||
         attr_fill(tx, &call->node, call->attr, err) != 0)
         return -1;
     attr_believe(call->service, &dir, call->attr);
@@ -108,8 +104,7 @@ static int
 uncreate_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct create_call *call = arg;
-    if (index_open_delete(tx, call->ctx->connection, call->file->fh, err) != 0 ||
-        index_content_delete(tx, call->content.id, err) != 0)
+    if (index_content_delete(tx, call->content.id, err) != 0)
         return -1;
     return index_node_delete(tx, call->node.id, err);
 }

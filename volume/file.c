@@ -80,7 +80,7 @@ start_writing(struct volume_file *file, const struct volume_ctx *ctx, bool trunc
 {
     struct inode *inode = file->inode;
     pthread_mutex_lock(&inode->lock);
-    int rc = content_begin_write_locked(file->service, ctx, inode, truncate, file->fh, err);
+    int rc = content_begin_write_locked(file->service, ctx, inode, truncate, err);
     if (rc == 0) {
         inode->writers++;
         file->counted = true;
@@ -237,7 +237,7 @@ ensure_live(struct volume_file *file, const struct volume_ctx *ctx, struct err *
         return err_set(err, ERR_DENIED, "the file is not open for writing");
     if (inode->state == CONTENT_LIVE && inode->file != NULL)
         return 0;
-    return content_begin_write_locked(file->service, ctx, inode, false, file->fh, err);
+    return content_begin_write_locked(file->service, ctx, inode, false, err);
 }
 
 static void
@@ -493,7 +493,7 @@ static int
 gone_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct gone_call *call = arg;
-    return index_open_drop_connection(tx, call->connection, err);
+    return index_answer_drop_connection(tx, call->connection, err);
 }
 
 void
@@ -503,6 +503,6 @@ volume_connection_gone(struct volume_service *service, int64_t connection)
     lock_drop_connection(service->locks, connection);
     struct err err = ERR_INIT;
     if (index_write(service->index, INDEX_NORMAL, gone_tx, &call, &err) != 0)
-        log_warn(volume, "cannot forget the handles of mount %lld: %s", (long long)connection,
+        log_warn(volume, "cannot forget the answers of mount %lld: %s", (long long)connection,
                  err.msg);
 }

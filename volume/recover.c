@@ -392,7 +392,7 @@ orphans_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct recovery *call = arg;
     /* Those of connections that live are needed; mount/ drops the others'. */
-    if (call->service->carried == NULL && index_open_drop_connection(tx, 0, err) != 0)
+    if (call->service->carried == NULL && index_answer_drop_connection(tx, 0, err) != 0)
         return -1;
     do {
         call->orphan_count = 0;

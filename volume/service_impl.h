@@ -342,8 +342,7 @@ int content_need_locked(struct volume_service *service, const struct volume_ctx 
                         struct inode *inode, uint64_t off, uint64_t len,
                         struct err *err) MUST_CHECK;
 int content_begin_write_locked(struct volume_service *service, const struct volume_ctx *ctx,
-                               struct inode *inode, bool truncate, uint64_t open_fh,
-                               struct err *err) MUST_CHECK;
+                               struct inode *inode, bool truncate, struct err *err) MUST_CHECK;
 /* For a reader: brings the bytes and lends them (cache_read_end(need->lent)); what it will ask for next is fetched ahead. */
 struct content_need {
     uint64_t off, len;

@@ -411,6 +411,7 @@ test_older_format_is_brought_up(void **state)
                                   "DROP TABLE uploads; DROP TRIGGER xattrs_drop; DROP TABLE xattrs;"
                                   "DROP TRIGGER links_drop; DROP TABLE links;"
                                   "ALTER TABLE nodes DROP COLUMN atime_ns;"
+                                  "CREATE TABLE opens (connection INTEGER NOT NULL);"
                                   "PRAGMA user_version = 1",
                                   NULL, NULL, NULL),
                      SQLITE_OK);

@@ -64,7 +64,6 @@ struct everything {
     struct index_intent intent;
     struct index_version version;
     struct index_conflict conflict;
-    struct index_open open;
     struct index_mount mount;
     unsigned rows;
 };
@@ -85,22 +84,7 @@ insert_everything(struct index_tx *tx, void *arg, struct err *err)
         index_conflict_put(tx, &all->conflict, err) != 0 ||
         index_mount_put(tx, &all->mount, err) != 0)
         return -1;
-    all->open.node = all->node.id;
-    all->open.connection = all->mount.id;
-    if (index_open_put(tx, &all->open, err) != 0)
-        return -1;
     return index_answer_put(tx, all->mount.id, 1, 77, "reply", 5, err);
-}
-
-static int
-count_open(void *arg, const struct index_open *row, struct err *err)
-{
-    (void)err;
-    assert_int_equal(row->fh, UINT64_MAX);
-    assert_true(row->writable);
-    assert_int_equal(row->error, -5);
-    ((struct everything *)arg)->rows++;
-    return 0;
 }
 
 static int
@@ -155,8 +139,7 @@ count_rest(struct index_tx *tx, void *arg, struct err *err)
         assert_memory_equal(reply, "reply", 5);
         all->rows++;
     }
-    if (index_open_each(tx, 0, count_open, all, err) != 0 ||
-        index_mount_each(tx, count_mount, all, err) != 0 ||
+    if (index_mount_each(tx, count_mount, all, err) != 0 ||
         index_conflict_each(tx, all->volume.id, count_conflict, all, err) != 0)
         return -1;
     return index_version_of_node(tx, 4, 10, count_version, all, err);
@@ -176,9 +159,6 @@ fill_everything(struct everything *all)
     SET(all->conflict.id, "01ARZ3NDEKTSV4RRFFQ69G5FAV");
     SET(all->conflict.reason, "torn");
     all->conflict.content = 12;
-    all->open.fh = UINT64_MAX;
-    all->open.writable = true;
-    all->open.error = -5;
     SET(all->mount.path, "/mnt/x");
     all->mount.lease_ns = 60;
     all->mount.uuid_hint = UINT64_MAX;
@@ -192,7 +172,7 @@ test_volume_takes_its_rows_along(void **state)
     fill_everything(&all);
     write_ok(insert_everything, &all);
     read_ok(count_rest, &all);
-    assert_int_equal(all.rows, 9);
+    assert_int_equal(all.rows, 8);
     expect_usage(1, 0);
     write_ok(delete_volume, &all.volume);
     read_ok(count_rest, &all);
@@ -200,14 +180,21 @@ test_volume_takes_its_rows_along(void **state)
     expect_usage(0, 0);
 }
 
+/* Also of all connections: number 0. */
 static int
 drop_connection(struct index_tx *tx, void *arg, struct err *err)
 {
-    return index_open_drop_connection(tx, *(int64_t *)arg, err);
+    return index_answer_drop_connection(tx, *(int64_t *)arg, err);
+}
+
+static int
+put_answer(struct index_tx *tx, void *arg, struct err *err)
+{
+    return index_answer_put(tx, *(int64_t *)arg, 1, 77, "reply", 5, err);
 }
 
 static void
-test_connection_takes_its_opens_and_answers(void **state)
+test_connection_takes_its_answers(void **state)
 {
     (void)state;
     static struct everything all;
@@ -216,8 +203,15 @@ test_connection_takes_its_opens_and_answers(void **state)
     write_ok(insert_everything, &all);
     write_ok(drop_connection, &other);
     read_ok(count_rest, &all);
-    assert_int_equal(all.rows, 9);
+    assert_int_equal(all.rows, 8);
     write_ok(drop_connection, &all.mount.id);
+    read_ok(count_rest, &all);
+    assert_int_equal(all.rows, 7);
+    other = 0;
+    write_ok(put_answer, &all.mount.id);
+    read_ok(count_rest, &all);
+    assert_int_equal(all.rows, 8);
+    write_ok(drop_connection, &other);
     read_ok(count_rest, &all);
     assert_int_equal(all.rows, 7);
 }
@@ -419,47 +413,6 @@ test_newest_versions_first(void **state)
     assert_int_equal(newest.seen[1], 2);
 }
 
-static int
-count_any_open(void *arg, const struct index_open *row, struct err *err)
-{
-    (void)err;
-    *(int64_t *)arg += row->connection * 100 + (int64_t)row->fh;
-    return 0;
-}
-
-static int
-change_opens(struct index_tx *tx, void *arg, struct err *err)
-{
-    int64_t *sum = arg;
-    for (int64_t i = 1; i <= 2; i++) {
-        for (uint64_t fh = 1; fh <= 3; fh++) {
-            struct index_open row = { .connection = i, .fh = fh, .node = 1 };
-            if (index_open_put(tx, &row, err) != 0)
-                return -1;
-        }
-    }
-    for (unsigned twice = 0; twice < 2; twice++) { /* absent is fine */
-        if (index_open_delete(tx, 1, 2, err) != 0)
-            return -1;
-    }
-    if (index_open_each(tx, 1, count_any_open, &sum[0], err) != 0 ||
-        index_open_each(tx, 0, count_any_open, &sum[1], err) != 0 ||
-        index_open_drop_connection(tx, 0, err) != 0)
-        return -1;
-    return index_open_each(tx, 0, count_any_open, &sum[2], err);
-}
-
-static void
-test_opens(void **state)
-{
-    (void)state;
-    int64_t sum[3] = { 0, 0, 0 };
-    write_ok(change_opens, sum);
-    assert_int_equal(sum[0], 101 + 103);
-    assert_int_equal(sum[1], 101 + 103 + 201 + 202 + 203);
-    assert_int_equal(sum[2], 0);
-}
-
 int
 main(void)
 {
@@ -467,13 +420,12 @@ main(void)
     const struct CMUnitTest tests[] = {
         T(test_volumes),
         T(test_volume_takes_its_rows_along),
-        T(test_connection_takes_its_opens_and_answers),
+        T(test_connection_takes_its_answers),
         T(test_answer_slots),
         T(test_volumes_by_number),
         T(test_mounts),
         T(test_conflict_keeps_every_field),
         T(test_newest_versions_first),
-        T(test_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,73 +3,20 @@
 #include "base/hash.h"
 #include "versioning/index_impl.h"
 
-/* What a takeover needs: open files, and the answers to requests that the kernel may send again (INV-13). */
+/* What a takeover needs: the answers to requests that the kernel may send again (INV-13). */
 
-static const struct index_column open_columns[] = {
-    INDEX_COLUMN(index_open, INT, connection), INDEX_COLUMN(index_open, UINT, fh),
-    INDEX_COLUMN(index_open, INT, node),       INDEX_COLUMN(index_open, BOOL, writable),
-    INDEX_COLUMN(index_open, INT, error),
-};
-const struct index_table index_table_opens = INDEX_TABLE(index_open, "opens", open_columns);
 /* Replies have no fixed size: read and written below, by hand. */
 const struct index_table index_table_answers = { .name = "answers" };
 
 int
-index_open_put(struct index_tx *tx, const struct index_open *row, struct err *err)
-{
-    return index_row_write(tx, STATEMENT_OPEN_PUT, &index_table_opens, row, NULL, err);
-}
-
-int
-index_open_delete(struct index_tx *tx, int64_t connection, uint64_t fh, struct err *err)
+index_answer_drop_connection(struct index_tx *tx, int64_t connection, struct err *err)
 {
     scope_query query;
-    if (index_change_start(tx, STATEMENT_OPEN_DELETE, &query, err) != 0)
-        return -1;
-    index_bind_int(&query, 1, connection);
-    index_bind_int(&query, 2, (int64_t)fh);
-    return index_query_step(&query, err);
-}
-
-int
-index_open_each(struct index_tx *tx, int64_t connection, index_open_fn *fn, void *arg,
-                struct err *err)
-{
-    struct index_open row;
-    scope_query query;
-    enum index_statement id = connection == 0 ? STATEMENT_OPEN_EACH_ALL : STATEMENT_OPEN_EACH;
-    if (index_query_start(tx, id, &query, err) != 0)
-        return -1;
     if (connection != 0)
-        index_bind_int(&query, 1, connection);
-    int rc;
-    while ((rc = index_query_row(&query, &index_table_opens, &row, err)) == 1) {
-        if ((rc = fn(arg, &row, err)) != 0)
-            break;
-    }
-    return rc < 0 ? -1 : 0;
-}
-
-static int
-run_all(struct index_tx *tx, enum index_statement id, struct err *err)
-{
-    scope_query query;
-    if (index_change_start(tx, id, &query, err) != 0)
+        return index_run_int(tx, STATEMENT_ANSWER_DROP, connection, NULL, err);
+    if (index_change_start(tx, STATEMENT_ANSWER_DROP_ALL, &query, err) != 0)
         return -1;
     return index_query_step(&query, err);
-}
-
-int
-index_open_drop_connection(struct index_tx *tx, int64_t connection, struct err *err)
-{
-    if (connection == 0)
-        return run_all(tx, STATEMENT_OPEN_DROP_ALL, err) != 0 ||
-                       run_all(tx, STATEMENT_ANSWER_DROP_ALL, err) != 0
-                   ? -1
-                   : 0;
-    if (index_run_int(tx, STATEMENT_OPEN_DROP, connection, NULL, err) != 0)
-        return -1;
-    return index_run_int(tx, STATEMENT_ANSWER_DROP, connection, NULL, err);
 }
 
 int
