@@ -1,7 +1,7 @@
 """Programs that run in a mount while its gateway is killed: each says how much it did and how long it waited at most, and fails
 at the first error or the first byte that is not as it was written.
 
-    takeover_load.py names|open|sqlite-wal|sqlite-delete|tar|git|npm DIR STOPFILE [SOURCE]
+    takeover_load.py names[-N]|open|sqlite-wal|sqlite-delete|tar|git|npm DIR STOPFILE [SOURCE]
 """
 import hashlib
 import mmap
@@ -75,6 +75,9 @@ def names():
         step(os.truncate, f"{folder}/sub/c", 10)
         step(os.chmod, f"{folder}/sub/c", 0o600)
         check("cut", data[:10], get(f"{folder}/sub/c"))
+        step(os.link, f"{folder}/sub/c", f"{folder}/h")
+        step(os.unlink, f"{folder}/sub/c")
+        step(os.rename, f"{folder}/h", f"{folder}/sub/c")
         check("entries", ["l", "sub"], sorted(step(os.listdir, folder)))
         step(os.unlink, f"{folder}/l")
         step(os.unlink, f"{folder}/sub/c")
@@ -170,7 +173,8 @@ def npm(source):
         turn += 1
         to = f"{work}/n{turn}"
         step(os.mkdir, to)
-        shutil.copy(source, f"{to}/package.json")
+        for name in os.listdir(source):
+            shutil.copy(f"{source}/{name}", to)
         run("npm", "install", "--no-audit", "--no-fund", "--prefer-offline", "--ignore-scripts", cwd=to)
         run("npm", "ls", "--all", cwd=to)
         step(shutil.rmtree, to)
@@ -179,7 +183,7 @@ def npm(source):
 def main():
     os.makedirs(work, exist_ok=True)
     source = sys.argv[4] if len(sys.argv) > 4 else None
-    what = sys.argv[1]
+    what = "names" if sys.argv[1].startswith("names") else sys.argv[1]
     if what.startswith("sqlite-"):
         sqlite(what.removeprefix("sqlite-"))
     elif what in ("tar", "git", "npm"):
