@@ -87,6 +87,12 @@ cache_open(const char *state_dir, const struct cache_limits *limits, struct err 
     (void)pthread_mutex_init(&cache->lock, NULL);
     (void)pthread_mutex_init(&cache->reserve_lock, NULL);
     (void)pthread_mutex_init(&cache->gone_lock, NULL);
+    cache->state_dir = strdup(state_dir);
+    if (cache->state_dir == NULL) {
+        err_nomem(err);
+        cache_close(cache);
+        return NULL;
+    }
     if (cache_table_init(cache, err) != 0 || open_directories(cache, state_dir, err) != 0 ||
         set_limits(cache, limits, err) != 0 || sys_boot_id(cache->boot_id, err) != 0 ||
         cache_scan_load(cache, err) != 0) {
@@ -110,6 +116,7 @@ cache_close(struct cache *cache)
     (void)pthread_mutex_destroy(&cache->lock);
     (void)pthread_mutex_destroy(&cache->reserve_lock);
     (void)pthread_mutex_destroy(&cache->gone_lock);
+    free(cache->state_dir);
     free(cache);
 }
 

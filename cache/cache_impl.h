@@ -70,6 +70,7 @@ struct cache_file {
 };
 
 struct cache {
+    char *state_dir; /* for what people read */
     int state_fd, dir_fd, lost_fd;
     struct cache_limits limits;
     char boot_id[SYS_BOOT_ID_SIZE];

@@ -117,15 +117,15 @@ make_room(struct cache *cache, uint64_t bytes, enum mark mark, struct err *err)
         return -1;
     if (lack.floor)
         return err_set(err, ERR_NO_SPACE,
-                       "the disk of the cache is full but for the %" PRIu64
+                       "the disk of the cache '%s/cache' is full but for the %" PRIu64
                        " bytes that stay free: free space there",
-                       cache->limits.floor_bytes);
+                       cache->state_dir, cache->limits.floor_bytes);
     if (lack.limit)
         return err_set(err, ERR_NO_SPACE,
-                       "the cache (%" PRIu64
+                       "the cache '%s/cache' (%" PRIu64
                        " bytes) is full of files that are in use or not yet in "
                        "the bucket: wait until they are, or give it more room",
-                       cache->limits.max_bytes);
+                       cache->state_dir, cache->limits.max_bytes);
     return 0;
 }
 

@@ -90,7 +90,17 @@ test_refused_ones_stay(void **state)
     assert_false(is_cached(2));
 }
 
-/* INV-7 */
+/* Whose disk is full is no riddle. */
+static void
+assert_names_the_cache(const struct err *err)
+{
+    char path[sizeof(scratch) + 8];
+    (void)snprintf(path, sizeof(path), "'%s/cache'", scratch);
+    if (strstr(err->msg, path) == NULL)
+        fail_msg("no %s in: %s", path, err->msg);
+}
+
+/* INV-7, B148 */
 static void
 test_staged_bytes_are_never_evicted(void **state)
 {
@@ -104,6 +114,7 @@ test_staged_bytes_are_never_evicted(void **state)
     static char data[MIB];
     assert_int_equal(cache_file_write(file, data, sizeof(data), MIB / 2, &err), -1);
     assert_int_equal(err.code, ERR_NO_SPACE);
+    assert_names_the_cache(&err);
     uint64_t size = 0;
     RUN_OK(err, cache_file_size(file, &size, &err));
     assert_int_equal(size, MIB / 2); /* not a byte was taken */
@@ -174,7 +185,7 @@ test_nothing_goes_before_the_owner_is_known(void **state)
     assert_true(is_cached(1));
 }
 
-/* B142 */
+/* B142 B148 */
 static void
 test_floor_of_free_disk(void **state)
 {
@@ -197,6 +208,7 @@ test_floor_of_free_disk(void **state)
     assert_int_equal(cache_file_write(file, "x", 1, 2 * MIB, &err), -1);
     assert_int_equal(err.code, ERR_NO_SPACE);
     assert_non_null(strstr(err.msg, "disk"));
+    assert_names_the_cache(&err);
     plan.free_bytes = 0;
     RUN_OK(err, cache_file_write(file, "x", 1, 2 * MIB, &err)); /* without a restart */
     cache_put(file);
