@@ -298,7 +298,7 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     bool ended = false;
     (void)ctx;
     pthread_mutex_lock(&inode->lock);
-    bool wrote = file->counted;
+    bool wrote = file->counted, late = rest_is_over(service, inode->since_ns);
     backing_return_locked(file);
     if (wrote && --inode->writers == 0) {
         ended = content_freeze_and_locked(service, inode, close_tx, &call, &err) == 0;
@@ -320,6 +320,8 @@ volume_file_close(struct volume_file *file, const struct volume_ctx *ctx)
     free(call.drop.number);
     content_unused(service, inode);
     handle_forget(file);
-    if (wrote)
+    if (wrote && late)
+        sync_kick(service); /* before it is opened again */
+    else if (wrote)
         rest_kick(service, NULL);
 }

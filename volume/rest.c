@@ -51,6 +51,12 @@ rest_kick(struct volume_service *service, const struct volume_ctx *ctx)
         sync_kick_at(service, clock_mono_ns() + rest);
 }
 
+bool
+rest_is_over(const struct volume_service *service, int64_t since_ns)
+{
+    return since_ns != 0 && clock_wall_ns() - since_ns >= SYNC_RESTS * service->sync_rest_ns;
+}
+
 void
 rest_suspend(struct volume_service *service)
 {

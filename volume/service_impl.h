@@ -536,6 +536,8 @@ void rest_begin(const struct volume_service *service, const struct volume_ctx *c
                 struct index_tx *tx);
 /* After such a change: the dispatcher looks when its items are due. */
 void rest_kick(struct volume_service *service, const struct volume_ctx *ctx);
+/* Whether what the bucket lacks since then (0: nothing) may not be put off any more. */
+bool rest_is_over(const struct volume_service *service, int64_t since_ns);
 /* Around waiting for the bucket. */
 void rest_suspend(struct volume_service *service);
 void rest_resume(struct volume_service *service);

@@ -247,7 +247,7 @@ save_until_it_is_there(const char *path, bool stays_open)
         write_at(file, "x", off);
         clock_sleep_ns(stays_open ? 50 * NS_PER_MS : 0);
         close_file(file);
-        clock_sleep_ns(stays_open ? 10 * NS_PER_MS : 50 * NS_PER_MS);
+        clock_sleep_ns(stays_open ? 20 * NS_PER_MS : 50 * NS_PER_MS);
     }
     assert_true(in_bucket(path));
 }
