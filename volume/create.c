@@ -5,7 +5,7 @@
 #include "volume/form_impl.h"
 #include "volume/service_impl.h"
 
-/* A new file: name, LIVE content, handle and answer in one transaction; then its content file. */
+/* A new file: name, LIVE content and answer in one transaction, which also opens it; then its content file. */
 
 struct create_call {
     struct volume_service *service;

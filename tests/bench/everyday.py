@@ -17,7 +17,7 @@ import types
 
 import machine
 import server as server_
-from data import build, say
+from data import build, say, words
 from holdfast import Gateway
 from mount import Ceiling, Local
 from others import KNOWN
@@ -372,17 +372,14 @@ def parse(arguments):
     p.add_argument("--only", default="", metavar="NAME,...", help="beginnings of jobs' names")
     p.add_argument("--file", action="store_true", help="on a directory instead of a Ceph RGW of its own")
     p.add_argument("--ceiling", action="store_true", help="also a server in memory on bare libfuse: what FUSE itself costs")
-    p.add_argument("--with", dest="others", default="", metavar="rclone,s3fs", help="the same in these mounts")
+    p.add_argument("--with", dest="others", type=words(tuple(KNOWN)), default=[], metavar="rclone,s3fs",
+                   help="the same in these mounts")
     p.add_argument("--store-threads", type=int, default=8, metavar="N")
     p.add_argument("--dir", help="where files, caches and the store go: one disk (default: $TMPDIR or /tmp)")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--quick", action="store_true", help="small and once: does it work at all")
     p.add_argument("--judge", action="store_true", help="exit status 1 when a target is missed")
     options = p.parse_args(arguments)
-    options.others = [name for name in options.others.split(",") if name]
-    for name in options.others:
-        if name not in KNOWN:
-            p.error(f"'{name}' is not one of {', '.join(KNOWN)}")
     if options.file and options.others:
         p.error("--with wants an S3 server, not --file")
     wanted = [w for w in options.only.split(",") if w]

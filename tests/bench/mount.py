@@ -11,7 +11,7 @@ import types
 
 import machine
 import server as server_
-from data import build, say
+from data import build, say, words
 from holdfast import Gateway
 from others import KNOWN
 
@@ -182,17 +182,14 @@ def parse(arguments):
     p.add_argument("--count", type=int, help="of files and folders in each job (2000; 50)")
     p.add_argument("--runs", type=int, help="runs that count (3; 1)")
     p.add_argument("--rgw", action="store_true", help="on a Ceph RGW of its own instead of a directory")
-    p.add_argument("--with", dest="others", default="", metavar="rclone,s3fs", help="the same through these mounts; implies --rgw")
+    p.add_argument("--with", dest="others", type=words(tuple(KNOWN)), default=[], metavar="rclone,s3fs",
+                   help="the same through these mounts; implies --rgw")
     p.add_argument("--store-threads", type=int, default=8, metavar="N")
     p.add_argument("--dir", help="where files, caches and the store go: one disk (default: $TMPDIR or /tmp)")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--quick", action="store_true", help="small and once: does it work at all")
     p.add_argument("--judge", action="store_true", help="exit status 1 when a target is missed")
     options = p.parse_args(arguments)
-    options.others = [name for name in options.others.split(",") if name]
-    for name in options.others:
-        if name not in KNOWN:
-            p.error(f"'{name}' is not one of {', '.join(KNOWN)}")
     options.rgw |= bool(options.others)
     options.count = options.count or (50 if options.quick else 2000)
     options.runs = options.runs or (1 if options.quick else 3)
