@@ -176,24 +176,39 @@ promise_locked(struct ack_call *call, enum index_durability durability, struct e
     return durability == INDEX_FULL ? index_make_durable(call->service->index, err) : 0;
 }
 
-/* Bytes first, then the row that promises them (INV-2); the sync goes on without the inode's lock. CLEAN bytes lie in the
- * bucket: nothing to do. */
+/* The inode's lock is held, but not during the sync. A freeze meanwhile may have ended bytes that came after this sync began: they
+ * are in the row that will be promised, and do not change any more. */
+static int
+sync_locked(struct inode *inode, int64_t content, struct err *err)
+{
+    struct cache_file *bytes = cache_ref(inode->file);
+    unsigned freezes;
+    int rc;
+    do {
+        freezes = inode->freezes;
+        if (inode->content == content)
+            inode->loose = false;
+        inode->syncing++;
+        pthread_mutex_unlock(&inode->lock);
+        rc = cache_file_sync(bytes, err);
+        pthread_mutex_lock(&inode->lock);
+        inode->syncing--;
+    } while (rc == 0 && inode->freezes != freezes);
+    cache_put(bytes);
+    return rc;
+}
+
+/* Bytes first, then the row that promises them (INV-2). CLEAN bytes lie in the bucket: nothing to do. */
 static int
 keep_bytes(struct ack_call *call, enum index_durability durability, struct err *err)
 {
     struct inode *inode = call->inode;
-    struct cache_file *bytes = NULL;
+    int rc = 0;
     pthread_mutex_lock(&inode->lock);
-    bool staged = inode->state != CONTENT_CLEAN && inode->file != NULL;
-    if (staged) {
-        bytes = cache_ref(inode->file);
+    if (inode->state != CONTENT_CLEAN && inode->file != NULL) {
         call->content = inode->content;
-        inode->loose = false;
+        rc = sync_locked(inode, call->content, err);
     }
-    pthread_mutex_unlock(&inode->lock);
-    int rc = staged ? cache_file_sync(bytes, err) : 0;
-    cache_put(bytes);
-    pthread_mutex_lock(&inode->lock);
     if (rc == 0)
         rc = promise_locked(call, durability, err);
     else if (err->code == ERR_IO)
@@ -245,14 +260,18 @@ struct close_call {
     struct drop_list drop;
 };
 
-/* True: the node is nobody's any more, and may have been unlinked meanwhile. */
+/* True: the node is nobody's any more, and may have been unlinked meanwhile. Counts once, also where the transaction that did so
+ * was undone. */
 static bool
 unopen(struct volume_file *file)
 {
     bool counted;
+    if (file->closed)
+        return file->last;
     unsigned left = inode_unopen(&file->service->inodes, file->inode, &counted);
     file->closed = true;
-    return left == 0 && counted;
+    file->last = left == 0 && counted;
+    return file->last;
 }
 
 static int
@@ -263,8 +282,7 @@ close_tx(struct index_tx *tx, void *arg, struct err *err)
     struct err missing = ERR_INIT;
     int64_t id = call->file->inode->node;
     /* Counted down here, so that of two that close at once one is the last. */
-    if (!call->file->closed)
-        (void)unopen(call->file);
+    (void)unopen(call->file);
     if (index_node_get(tx, id, &node, &missing) != 0 || (node.flags & INDEX_NODE_ORPHAN) == 0 ||
         inode_open_count(&call->service->inodes, id) > 0)
         return 0;

@@ -222,8 +222,9 @@ freeze_kept(struct freeze_call *call, struct err *err)
     struct index *index = call->service->index;
     struct err local = ERR_INIT;
     bool durable = (inode->content_flags & CONTENT_DURABLE) != 0;
-    call->kept = durable && !inode->loose;
-    if (call->changed && durable && inode->loose && keep(call, err) != 0)
+    bool loose = inode->loose || inode->syncing > 0;
+    call->kept = durable && !loose;
+    if (call->changed && durable && loose && keep(call, err) != 0)
         return -1;
     if (index_write(index, INDEX_NORMAL, freeze_tx, call, &local) == 0)
         return 0;
@@ -261,6 +262,7 @@ freeze(struct freeze_call *call, struct err *err)
         return -1;
     }
     drop_run(service, &call->drop);
+    inode->freezes++;
     inode->state = call->content.state;
     inode->content_flags = call->content.flags;
     inode->dirty_size = inode->loose = inode->was_lent = false;

@@ -68,7 +68,9 @@ struct inode {
     int64_t seen_ns;  /* wall */
     bool stuck;       /* its last freeze failed: it holds a reference to itself until one works */
     bool dirty_size;  /* written since the last row update */
-    bool loose;       /* written since the last fdatasync of `file` */
+    bool loose;       /* written since the last fdatasync of `file` began */
+    unsigned syncing; /* such that have not ended: until then nothing counts as kept */
+    unsigned freezes; /* so often it was frozen */
     int64_t wrote_by; /* the connection whose programs write it, 0: several, or none */
     bool moved;       /* written since its time was last told, */
     int64_t told_mtime_ns; /* which was this */
@@ -90,6 +92,7 @@ struct volume_file {
     bool writable;
     bool counted;                  /* among the inode's writers */
     bool closed;                   /* no longer among its opens */
+    bool last;                     /* closed: and nobody else has it open */
     bool lent, lent_writer, paged; /* counted in the inode */
     uint64_t stamp;
     uint64_t row_size; /* by its row when it was opened; what is LIVE may be longer */

@@ -1,3 +1,5 @@
+#include <errno.h>
+
 #include "tests/support/fill.h"
 #include "tests/unit/volume/volume_fixture.h"
 
@@ -375,6 +377,178 @@ a_volume_over_its_quota_may_shrink(void **state)
     assert_int_equal(attr.size, 10);
 }
 
+/* The next fdatasync of one file waits for the test; its others are counted. */
+static struct {
+    struct sys_table table;
+    atomic_int fd;
+    atomic_bool hold, waits;
+    atomic_uint ended;
+    atomic_bool full;
+} disk;
+
+static ssize_t
+full_pwrite(int fd, const void *data, size_t len, off_t off)
+{
+    if (atomic_load(&disk.full)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return sys_real.pwrite(fd, data, len, off);
+}
+
+static int
+slow_fdatasync(int fd)
+{
+    int rc = sys_real.fdatasync(fd);
+    if (fd != atomic_load(&disk.fd))
+        return rc;
+    if (atomic_exchange(&disk.hold, false)) {
+        atomic_store(&disk.waits, true);
+        while (atomic_load(&disk.waits))
+            clock_sleep_ns(NS_PER_MS);
+    } else {
+        atomic_fetch_add(&disk.ended, 1);
+    }
+    return rc;
+}
+
+static void *
+fsync_it(void *arg)
+{
+    struct err err = ERR_INIT;
+    if (volume_file_fsync(arg, &rig.ctx, &err) != 0)
+        fail_msg("%s", err.msg);
+    return NULL;
+}
+
+/* An fsync whose first half is done: it hangs with the bytes of now. */
+static pthread_t
+hang_fsync(struct volume_file *file)
+{
+    pthread_t thread;
+    atomic_store(&disk.fd, cache_file_fd(file->inode->file));
+    atomic_store(&disk.hold, true);
+    assert_int_equal(pthread_create(&thread, NULL, fsync_it, file), 0);
+    while (!atomic_load(&disk.waits))
+        clock_sleep_ns(NS_PER_MS);
+    atomic_store(&disk.ended, 0);
+    return thread;
+}
+
+static void
+end_fsync(pthread_t thread)
+{
+    atomic_store(&disk.waits, false);
+    pthread_join(thread, NULL);
+}
+
+struct durable_call {
+    int64_t node;
+    bool durable;
+};
+
+static int
+read_durable(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct durable_call *call = arg;
+    struct index_content row;
+    if (content_frozen_of(tx, call->node, &row, err) != 0)
+        return -1;
+    call->durable = (row.flags & CONTENT_DURABLE) != 0;
+    return 0;
+}
+
+static bool
+is_durable(int64_t node)
+{
+    struct durable_call call = { .node = node };
+    RUN_OK(rig.err, index_read(rig.service->index, read_durable, &call, &rig.err));
+    return call.durable;
+}
+
+/* What a version that was promised is replaced by is on the disk before its row says so, also while a sync of it is under
+ * way that began before. */
+static void
+a_freeze_does_not_count_on_a_sync_under_way(void **state)
+{
+    (void)state;
+    hold(HOOK_PUT);
+    struct volume_file *writer = open_at("f", O_CREAT | O_RDWR);
+    write_at(writer, "first", 0);
+    RUN_OK(rig.err, volume_file_fsync(writer, &rig.ctx, &rig.err));
+    write_at(writer, "second", 0);
+    struct volume_file *reader = open_at("f", O_RDONLY);
+    pthread_t thread = hang_fsync(reader);
+    close_file(writer);
+    assert_true(is_durable(reader->inode->node));
+    assert_int_equal(atomic_load(&disk.ended), 1);
+    end_fsync(thread);
+    close_file(reader);
+    release(HOOK_PUT);
+    flush();
+    assert_bucket("f", "second");
+}
+
+/* Bytes that came after a sync began are not promised by its end when they are frozen meanwhile. */
+static void
+a_sync_promises_no_bytes_that_came_later(void **state)
+{
+    (void)state;
+    hold(HOOK_PUT);
+    struct volume_file *writer = open_at("f", O_CREAT | O_RDWR);
+    write_at(writer, "first", 0);
+    struct volume_file *reader = open_at("f", O_RDONLY);
+    pthread_t thread = hang_fsync(reader);
+    write_at(writer, "second", 0);
+    close_file(writer);
+    assert_false(is_durable(reader->inode->node));
+    end_fsync(thread);
+    assert_true(is_durable(reader->inode->node));
+    assert_int_equal(atomic_load(&disk.ended), 1);
+    close_file(reader);
+    release(HOOK_PUT);
+    flush();
+    assert_bucket("f", "second");
+}
+
+/* The version is there, only what describes it beside its bytes could not be written: the handle is closed once. */
+static void
+a_close_counts_once_when_the_disk_is_full(void **state)
+{
+    (void)state;
+    struct volume_file *writer = open_at("f", O_CREAT | O_RDWR);
+    struct volume_file *reader = open_at("f", O_RDONLY);
+    write_at(writer, "bytes", 0);
+    unlink_at("f");
+    atomic_store(&disk.full, true);
+    close_file(writer);
+    assert_int_equal(inode_open_count(&rig.service->inodes, reader->inode->node), 1);
+    close_file(reader);
+    atomic_store(&disk.full, false);
+    unsigned rows = 0;
+    RUN_OK(rig.err, index_read(rig.service->index, count_rows, &rows, &rig.err));
+    assert_int_equal(rows, 0);
+}
+
+static int
+setup_disk(void **state)
+{
+    disk.table = *sys;
+    disk.table.fdatasync = slow_fdatasync;
+    disk.table.pwrite = full_pwrite;
+    sys = &disk.table;
+    return rig_setup(state);
+}
+
+static int
+teardown_disk(void **state)
+{
+    int rc = rig_teardown(state);
+    atomic_store(&disk.fd, -1);
+    sys = &sys_real;
+    return rc;
+}
+
 static int
 setup_quota(void **state)
 {
@@ -411,6 +585,12 @@ main(void)
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(a_volume_over_its_quota_may_shrink, setup_quota,
                                         rig_teardown),
+        cmocka_unit_test_setup_teardown(a_freeze_does_not_count_on_a_sync_under_way, setup_disk,
+                                        teardown_disk),
+        cmocka_unit_test_setup_teardown(a_sync_promises_no_bytes_that_came_later, setup_disk,
+                                        teardown_disk),
+        cmocka_unit_test_setup_teardown(a_close_counts_once_when_the_disk_is_full, setup_disk,
+                                        teardown_disk),
         cmocka_unit_test_setup_teardown(missing_staged_bytes_are_an_error_and_not_an_absence,
                                         rig_setup, rig_teardown),
     };
