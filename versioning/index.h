@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 6
+#define INDEX_FORMAT 7
 
 struct index_options {
     bool create;
@@ -138,6 +138,9 @@ int index_node_child(struct index_tx *tx, int64_t parent, const char *name, size
 /* Children with id > after, in order of id (a stable readdir cookie), at most `limit`. */
 int index_node_children(struct index_tx *tx, int64_t parent, int64_t after, unsigned limit,
                         index_node_fn *fn, void *arg, struct err *err) MUST_CHECK;
+/* The same of those that are folders; the other children cost nothing. */
+int index_node_folders(struct index_tx *tx, int64_t parent, int64_t after, unsigned limit,
+                       index_node_fn *fn, void *arg, struct err *err) MUST_CHECK;
 int index_node_has_children(struct index_tx *tx, int64_t parent, bool *out,
                             struct err *err) MUST_CHECK;
 int index_node_insert(struct index_tx *tx, struct index_node *row,

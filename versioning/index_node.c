@@ -2,7 +2,7 @@
 
 #include "versioning/index_impl.h"
 
-/* The first four are those of UPDATE_IN_PLACE (index_statement.c): keep their order. */
+/* The first five are those of UPDATE_IN_PLACE (index_statement.c): keep their order. */
 static const struct index_column columns[] = {
     INDEX_COLUMN(index_node, INT, id),       INDEX_COLUMN(index_node, INT, volume),
     INDEX_COLUMN(index_node, INT, parent),   INDEX_COLUMN(index_node, BYTES, name),
@@ -86,6 +86,18 @@ index_node_children(struct index_tx *tx, int64_t parent, int64_t after, unsigned
     return each(&query, limit, fn, arg, err);
 }
 
+int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
+index_node_folders(struct index_tx *tx, int64_t parent, int64_t after, unsigned limit,
+                   index_node_fn *fn, void *arg, struct err *err)
+{
+    scope_query query;
+    if (index_query_start(tx, STATEMENT_NODE_FOLDERS, &query, err) != 0)
+        return -1;
+    index_bind_int(&query, 1, parent);
+    index_bind_int(&query, 2, after);
+    return each(&query, limit, fn, arg, err);
+}
+
 int
 index_node_has_children(struct index_tx *tx, int64_t parent, bool *out, struct err *err)
 {
@@ -134,7 +146,7 @@ index_node_update(struct index_tx *tx, const struct index_node *row, struct err 
     int changes = 0;
     if (check_row(row, err) != 0)
         return -1;
-    /* Most changes leave the name alone: then no index has to be touched. */
+    /* Most changes leave the name and the kind alone: then no index has to be touched. */
     if (index_row_write(tx, STATEMENT_NODE_UPDATE_IN_PLACE, &index_table_nodes, row, &changes,
                         err) != 0)
         return -1;

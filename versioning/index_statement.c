@@ -29,7 +29,7 @@ static const struct definition {
 };
 
 /* The columns of nodes that are in an index: an update that leaves them alone does not name them. */
-#define IN_PLACE_FIXED 4 /* id, volume, parent, name */
+#define IN_PLACE_FIXED 5 /* id, volume, parent, name, kind: what the indexes of nodes are made of */
 
 int
 index_fail(struct index_conn *conn, int rc, const char *what, struct err *err)

@@ -141,6 +141,47 @@ test_children_in_pages(void **state)
     assert_false(has[1]);
 }
 
+static int
+list_folders(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct tree *tree = arg;
+    if (index_node_folders(tx, 50, 0, 2, note_node, tree, err) != 0)
+        return -1;
+    assert_int_equal(tree->count, 2);
+    return index_node_folders(tx, 50, tree->ids[1], 100, note_node, tree, err);
+}
+
+/* Files between them, what was moved out, and what lies elsewhere are not among them; what became one is. */
+static void
+test_folders_in_pages(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "z", "file", "a", "b", "link", "gone", "late" };
+    struct tree tree = { .count = 0 };
+    struct index_node row;
+    int64_t ids[7];
+    for (int i = 0; i < 7; i++) {
+        fill_node(&row, 50, names[i]);
+        row.kind = i == 1 || i == 6 ? INDEX_FILE : i == 4 ? INDEX_SYMLINK : INDEX_DIR;
+        write_ok(insert_node, &row);
+        ids[i] = row.id;
+    }
+    row.kind = INDEX_DIR;
+    write_ok(update_node, &row);
+    fill_node(&row, 50, "gone");
+    row.kind = INDEX_DIR;
+    row.id = ids[5];
+    row.parent = 51;
+    write_ok(update_node, &row);
+    reopen();
+    read_ok(list_folders, &tree);
+    assert_int_equal(tree.count, 4);
+    assert_int_equal(tree.ids[0], ids[0]);
+    assert_int_equal(tree.ids[1], ids[2]);
+    assert_int_equal(tree.ids[2], ids[3]);
+    assert_int_equal(tree.ids[3], ids[6]);
+}
+
 struct walk_call {
     struct index_tx *tx;
     unsigned seen;
@@ -279,9 +320,13 @@ main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_node_keeps_every_field), T(test_names_are_unique_in_a_folder),
-        T(test_ids_are_never_reused),   T(test_children_in_pages),
-        T(test_walk_within_a_walk),     T(test_path),
+        T(test_node_keeps_every_field),
+        T(test_names_are_unique_in_a_folder),
+        T(test_ids_are_never_reused),
+        T(test_children_in_pages),
+        T(test_folders_in_pages),
+        T(test_walk_within_a_walk),
+        T(test_path),
         T(test_usage_and_orphans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

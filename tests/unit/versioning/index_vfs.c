@@ -410,6 +410,7 @@ test_older_format_is_brought_up(void **state)
     assert_int_equal(sqlite3_exec(db,
                                   "DROP TABLE uploads; DROP TRIGGER xattrs_drop; DROP TABLE xattrs;"
                                   "DROP TRIGGER links_drop; DROP TABLE links;"
+                                  "DROP INDEX nodes_folders;"
                                   "ALTER TABLE nodes DROP COLUMN atime_ns;"
                                   "CREATE TABLE opens (connection INTEGER NOT NULL);"
                                   "PRAGMA user_version = 1",
@@ -423,6 +424,86 @@ test_older_format_is_brought_up(void **state)
     (void)snprintf(path, sizeof(path), "%s/index.db.format-1", scratch);
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_size > 0);
+    index_close(ix);
+}
+
+struct last_format {
+    int64_t folder;
+    unsigned folders, items;
+};
+
+static int
+make_folder_and_item(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct last_format *call = arg;
+    struct index_node row;
+    struct index_intent item = {
+        .key = "v/moved", .volume = 1, .since_ns = 5, .not_before_ns = 6, .tries = 2
+    };
+    fill_node(&row, 77, "file");
+    if (index_node_insert(tx, &row, err) != 0)
+        return -1;
+    fill_node(&row, 77, "folder");
+    row.kind = INDEX_DIR;
+    if (index_node_insert(tx, &row, err) != 0)
+        return -1;
+    call->folder = row.id;
+    return index_intent_put(tx, &item, err);
+}
+
+static int
+see_folder(void *arg, const struct index_node *row, struct err *err)
+{
+    struct last_format *call = arg;
+    (void)err;
+    assert_int_equal(row->id, call->folder);
+    call->folders++;
+    return 0;
+}
+
+static int
+see_item(void *arg, const struct index_intent *row, struct err *err)
+{
+    (void)err;
+    assert_string_equal(row->key, "v/moved");
+    assert_int_equal(row->tries, 2);
+    ((struct last_format *)arg)->items++;
+    return 0;
+}
+
+static int
+read_folder_and_item(struct index_tx *tx, void *arg, struct err *err)
+{
+    if (index_node_folders(tx, 77, 0, 9, see_folder, arg, err) != 0)
+        return -1;
+    return index_intent_each(tx, 0, "", 9, see_item, arg, err);
+}
+
+/* Format 6 had no index of folders; what it was about to do is still to be done. */
+static void
+test_format_6_is_brought_up(void **state)
+{
+    (void)state;
+    struct last_format call = { .folders = 0 };
+    char *data = NULL, path[256];
+    size_t len = 0;
+    struct err err = ERR_INIT;
+    build_index(&data, &len);
+    free(data);
+    ix = open_or_fail(scratch);
+    RUN_OK(err, index_write(ix, INDEX_NORMAL, make_folder_and_item, &call, &err));
+    sqlite3 *db = open_beside();
+    assert_int_equal(
+        sqlite3_exec(db, "DROP INDEX nodes_folders; PRAGMA user_version = 6", NULL, NULL, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    index_close(ix);
+    ix = open_or_fail(scratch);
+    RUN_OK(err, index_read(ix, read_folder_and_item, &call, &err));
+    assert_int_equal(call.folders, 1);
+    assert_int_equal(call.items, 1);
+    (void)snprintf(path, sizeof(path), "%s/index.db.format-6", scratch);
+    assert_int_equal(access(path, F_OK), 0);
     index_close(ix);
 }
 
@@ -729,6 +810,7 @@ main(void)
         T(test_row_checksum),
         T(test_newer_format_is_refused_untouched),
         T(test_older_format_is_brought_up),
+        T(test_format_6_is_brought_up),
         T(test_early_format_is_refused_untouched),
         T(test_newer_format_in_the_wal),
         T(test_other_files_are_refused),
