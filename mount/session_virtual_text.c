@@ -79,6 +79,10 @@ static const char *
 path_of(const struct lines *lines, const struct volume_unsynced *row)
 {
     const char *prefix = lines->session->prefix;
+    /* A folder above was moved, and what is mounted here with it. */
+    if (row->below && row->path[0] != '\0' && lines->folder[0] != '\0' &&
+        (strcmp(row->path, lines->folder) == 0 || virtual_below(row->path, lines->folder) != NULL))
+        return ".";
     if (row->path[0] != '\0')
         return virtual_below(lines->folder, row->path);
     if (strncmp(row->key, prefix, strlen(prefix)) == 0)

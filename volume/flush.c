@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/move_impl.h"
 
 /* The barrier, and what is not in the bucket yet. */
 
@@ -418,6 +418,7 @@ tell_unsynced(void *arg, const struct index_intent *row, struct err *err)
                                    .what = !want->present ? "delete"
                                            : want->dirty  ? "upload"
                                                           : "move",
+                                   .below = move_is_work(row->key),
                                    .size = want->size,
                                    .tries = row->tries,
                                    .since_ns = row->since_ns,

@@ -4,6 +4,7 @@
 #include "base/scope.h"
 #include "volume/form_impl.h"
 #include "volume/link_impl.h"
+#include "volume/move_impl.h"
 
 /* Renames: one index transaction, whatever lies below; the objects follow (docs/mechanisms.md section 7). */
 
@@ -15,6 +16,7 @@ struct rename_call {
     struct index_node moved, target;
     bool has_target;
     int64_t moved_inode, target_inode; /* the files that they are names of, or themselves */
+    struct below_move below;
     struct index_node
         left; /* the file that the target was a name of, when it has others; id 0: none */
     struct drop_list drop;
@@ -22,71 +24,18 @@ struct rename_call {
     bool nothing;
 };
 
-static int want_subtree(struct index_tx *tx, const struct index_node *node, struct err *err);
-
+/* Its own key has its work at once; what lies below a folder gets it from a worker. */
 static int
-want_one(struct index_tx *tx, const struct index_node *node, struct err *err)
+want_moved(struct index_tx *tx, const struct index_node *node, struct err *err)
 {
     char key[LIMIT_KEY + 1];
+    if (node->kind == INDEX_DIR && move_want(tx, node, err) != 0)
+        return -1;
     if (node->kind == INDEX_DIR && (node->flags & INDEX_NODE_MARKER) == 0)
         return 0;
     if (key_of_node(tx, node, key, err) != 0)
         return -1;
     return key_want_sync(tx, node->volume, key, 0, err);
-}
-
-struct walk {
-    struct index_tx *tx;
-    int64_t *dir; /* folders still to be read */
-    size_t count, cap;
-    int64_t last;
-    unsigned seen;
-};
-
-static int
-walk_push(struct walk *walk, int64_t dir, struct err *err)
-{
-    if (walk->count == walk->cap) {
-        size_t cap = walk->cap == 0 ? 64 : walk->cap * 2;
-        int64_t *grown = reallocarray(walk->dir, cap, sizeof(*grown));
-        if (grown == NULL)
-            return err_nomem(err);
-        walk->dir = grown;
-        walk->cap = cap;
-    }
-    walk->dir[walk->count++] = dir;
-    return 0;
-}
-
-static int
-walk_child(void *arg, const struct index_node *node, struct err *err)
-{
-    struct walk *walk = arg;
-    walk->last = node->id;
-    walk->seen++;
-    if (node->kind == INDEX_DIR && walk_push(walk, node->id, err) != 0)
-        return -1;
-    return want_one(walk->tx, node, err);
-}
-
-/* Every key below a moved folder gets its work item. */
-static int
-want_subtree(struct index_tx *tx, const struct index_node *node, struct err *err)
-{
-    struct walk walk = { .tx = tx };
-    int rc = want_one(tx, node, err);
-    if (rc == 0 && node->kind == INDEX_DIR)
-        rc = walk_push(&walk, node->id, err);
-    while (rc == 0 && walk.count > 0) {
-        int64_t dir = walk.dir[--walk.count];
-        walk.last = 0;
-        do {
-            walk.seen = 0;
-            rc = index_node_children(tx, dir, walk.last, 512, walk_child, &walk, err);
-        } while (rc == 0 && walk.seen == 512);
-    }
-    free(walk.dir);
-    return rc;
 }
 
 /* Whether `dir` is `node` or lies below it. */
@@ -147,7 +96,7 @@ exchange(struct index_tx *tx, struct rename_call *call, struct err *err)
         place(tx, &call->target, call->from, err) != 0 ||
         place(tx, &call->moved, call->to, err) != 0)
         return -1;
-    return want_subtree(tx, &call->target, err);
+    return want_moved(tx, &call->target, err);
 }
 
 /* What the target was a name of goes on under its other names. */
@@ -179,12 +128,19 @@ rename_rows(struct index_tx *tx, struct rename_call *call, struct err *err)
     }
     if (call->moved_inode != call->moved.id && link_touch_inode(tx, call->moved_inode, err) != 0)
         return -1;
-    if (want_subtree(tx, &call->moved, err) != 0 ||
+    if (want_moved(tx, &call->moved, err) != 0 ||
         key_want_sync(tx, call->moved.volume, old_key, 0, err) != 0 ||
         node_touch_dir(tx, call->from->parent, err) != 0 ||
         node_touch_dir(tx, call->to->parent, err) != 0)
         return -1;
     return node_keep_empty(tx, call->from->parent, err);
+}
+
+static bool
+moves_folder(const struct rename_call *call)
+{
+    bool exchange = call->has_target && (call->flags & RENAME_EXCHANGE) != 0;
+    return call->moved.kind == INDEX_DIR || (exchange && call->target.kind == INDEX_DIR);
 }
 
 static int
@@ -230,9 +186,9 @@ rename_tx(struct index_tx *tx, void *arg, struct err *err)
     call->nothing = call->has_target && call->target_inode == call->moved_inode;
     if (call->nothing)
         return 0;
-    if (call->has_target && check_target(tx, call, err) != 0)
-        return -1;
-    if (rename_rows(tx, call, err) != 0)
+    if ((call->has_target && check_target(tx, call, err) != 0) ||
+        (moves_folder(call) && below_fits(tx, &call->below, err) != 0) ||
+        rename_rows(tx, call, err) != 0)
         return -1;
     return answer_record(tx, call->ctx, NULL, err);
 }
@@ -256,96 +212,6 @@ know_both(const struct rename_call *call, struct err *err)
         return -1;
     }
     return attr.kind == INDEX_DIR ? node_know_folder(call->service, call->ctx, attr.node, err) : 0;
-}
-
-/* ---- what lies below and nobody has looked at ---- */
-
-#define UNLISTED_MAX 256u
-
-struct unlisted {
-    const struct rename_call *rename;
-    struct walk walk;
-    int64_t dir[UNLISTED_MAX];
-    size_t count;
-};
-
-static int
-note_folder(void *arg, const struct index_node *node, struct err *err)
-{
-    struct unlisted *unlisted = arg;
-    unlisted->walk.last = node->id;
-    unlisted->walk.seen++;
-    if (node->kind != INDEX_DIR)
-        return 0;
-    if (service_listed(unlisted->rename->service, node))
-        return walk_push(&unlisted->walk, node->id, err);
-    if (unlisted->count < UNLISTED_MAX)
-        unlisted->dir[unlisted->count++] = node->id;
-    return 0;
-}
-
-static int
-note_top(struct index_tx *tx, const struct volume_name *at, struct unlisted *unlisted,
-         struct err *err)
-{
-    struct index_node node;
-    struct err missing = ERR_INIT;
-    if (index_node_child(tx, at->parent, at->name, at->len, &node, &missing) == 0)
-        return note_folder(unlisted, &node, err);
-    if (missing.code == ERR_NOT_FOUND)
-        return 0;
-    *err = missing;
-    return -1;
-}
-
-static int
-find_unlisted(struct index_tx *tx, void *arg, struct err *err)
-{
-    struct unlisted *unlisted = arg;
-    const struct rename_call *call = unlisted->rename;
-    struct walk *walk = &unlisted->walk;
-    walk->count = unlisted->count = 0;
-    int rc = note_top(tx, call->from, unlisted, err);
-    if (rc == 0 && (call->flags & RENAME_EXCHANGE) != 0)
-        rc = note_top(tx, call->to, unlisted, err);
-    while (rc == 0 && walk->count > 0 && unlisted->count < UNLISTED_MAX) {
-        int64_t dir = walk->dir[--walk->count];
-        walk->last = 0;
-        do {
-            walk->seen = 0;
-            rc = index_node_children(tx, dir, walk->last, 512, note_folder, unlisted, err);
-        } while (rc == 0 && walk->seen == 512);
-    }
-    return rc;
-}
-
-/* Only what the index knows moves along: a folder of others that was never looked into would stay behind. */
-static int
-know_below(const struct rename_call *call, struct err *err)
-{
-    struct volume_service *service = call->service;
-    scope_free struct unlisted *unlisted = calloc(1, sizeof(*unlisted));
-    int rc = 0;
-    if (unlisted == NULL)
-        return err_nomem(err);
-    unlisted->rename = call;
-    do {
-        rc = index_read(service->index, find_unlisted, unlisted, err);
-        if (rc == 0 && unlisted->count > 0 && call->ctx->nowait)
-            rc = err_set(err, ERR_AGAIN, "folders have to be listed first");
-        for (size_t i = 0; rc == 0 && i < unlisted->count; i++)
-            bucket_refresh_dir(service, unlisted->dir[i]);
-        for (size_t i = 0; rc == 0 && i < unlisted->count; i++) {
-            struct err local = ERR_INIT;
-            rc = bucket_list_dir(service, call->ctx, unlisted->dir[i], &local);
-            if (rc != 0 && local.code == ERR_NOT_FOUND)
-                rc = 0; /* gone meanwhile */
-            else if (rc != 0)
-                *err = local;
-        }
-    } while (rc == 0 && unlisted->count > 0);
-    free(unlisted->walk.dir);
-    return rc;
 }
 
 /* What one reading of the index tells before the change. */
@@ -390,7 +256,8 @@ survey_tx(struct index_tx *tx, void *arg, struct err *err)
     struct err ignored = ERR_INIT;
     bool found = index_node_child(tx, from->parent, from->name, from->len, &moved, &ignored) == 0;
     bool taken = index_node_child(tx, to->parent, to->name, to->len, &target, &ignored) == 0;
-    survey->folder = !found || moved.kind == INDEX_DIR;
+    survey->folder = !found || moved.kind == INDEX_DIR ||
+                     ((call->flags & RENAME_EXCHANGE) != 0 && taken && target.kind == INDEX_DIR);
     survey->unsure =
         !found || (moved.flags & (INDEX_NODE_META_UNKNOWN | INDEX_NODE_NAME_HIDDEN)) != 0;
     if (taken)
@@ -407,7 +274,7 @@ survey_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-prepare(const struct rename_call *call, struct err *err)
+prepare(struct rename_call *call, struct err *err)
 {
     struct survey survey = { .rename = call };
     struct index *index = call->service->index;
@@ -416,7 +283,7 @@ prepare(const struct rename_call *call, struct err *err)
     if (survey.unsure &&
         (know_both(call, err) != 0 || index_read(index, survey_tx, &survey, err) != 0))
         return -1;
-    if (survey.folder && know_below(call, err) != 0)
+    if (survey.folder && below_know(&call->below, err) != 0)
         return -1;
     return survey.keep == 0 ? 0 : close_keep(call->service, survey.keep, err);
 }
@@ -439,7 +306,16 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
               struct err *err)
 {
     struct rename_call call = {
-        .service = service, .ctx = ctx, .from = from, .to = to, .flags = flags
+        .service = service,
+        .ctx = ctx,
+        .from = from,
+        .to = to,
+        .flags = flags,
+        .below = { .service = service,
+                   .ctx = ctx,
+                   .from = from,
+                   .to = to,
+                   .exchange = (flags & RENAME_EXCHANGE) != 0 },
     };
     if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0 ||
         (flags & (RENAME_NOREPLACE | RENAME_EXCHANGE)) == (RENAME_NOREPLACE | RENAME_EXCHANGE))

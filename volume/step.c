@@ -1,6 +1,7 @@
 #include "base/log.h"
 #include "volume/extra_impl.h"
 #include "volume/link_impl.h"
+#include "volume/move_impl.h"
 
 /*
  * One key brought to what the tree says: decide, do one step without any lock, commit its effect, decide anew
@@ -363,6 +364,8 @@ after_step(struct step *step)
 bool
 step_key(struct volume_service *service, int64_t volume, const char *key)
 {
+    if (move_is_work(key))
+        return move_run(service, key);
     struct step *step = calloc(1, sizeof(*step));
     struct err err = ERR_INIT;
     if (step == NULL)

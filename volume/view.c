@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "volume/link_impl.h"
+#include "volume/move_impl.h"
 
 /* Between the rows of the index and the pure decisions of versioning/sync.h: what is wanted and believed at a key. Everything runs inside an index transaction. */
 
@@ -168,6 +169,8 @@ view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, 
     }
     out->view.attempt = out->intent.attempt;
     missing = (struct err)ERR_INIT;
+    if (move_is_work(key))
+        return move_view(tx, key, out, err);
     if (strncmp(key, CONFLICT_PREFIX, sizeof(CONFLICT_PREFIX) - 1) == 0) {
         if (want_conflict(tx, key, out, err) != 0)
             return -1;

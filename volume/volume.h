@@ -397,6 +397,7 @@ struct volume_unsynced {
     const char *key;
     const char *path; /* "" when the name is gone (a delete under way) */
     const char *what; /* "upload", "delete", "move", "open": changed, and still open for writing */
+    bool below; /* a folder that was moved: all that lies below too, which is not told one by one yet */
     uint64_t size;
     uint32_t tries;
     int64_t since_ns;

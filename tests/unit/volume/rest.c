@@ -150,6 +150,46 @@ a_removed_object_is_deleted_after_its_rest(void **state)
 }
 
 static void
+a_folder_that_comes_back_asks_for_nothing(void **state)
+{
+    (void)state;
+    make_dir("d");
+    save("d/a", "A");
+    save("d/b", "B");
+    flush();
+    forget_counts();
+    move("d", "e", 0);
+    sync_kick(rig.service);
+    clock_sleep_ns(100 * NS_PER_MS); /* whatever was due would be under way */
+    move("e", "f", 0);
+    move("f", "d", 0);
+    wait_until_settled();
+    assert_int_equal(count_of(HOOK_PUT), 0);
+    assert_int_equal(count_of(HOOK_DELETE), 0);
+    assert_bucket("d/a", "A");
+    move("d", "e", 0); /* and one that stays away goes up by itself */
+    wait_until_settled();
+    assert_bucket("e/a", "A");
+    assert_bucket("e/b", "B");
+    assert_false(in_bucket("d/a"));
+}
+
+static void
+a_barrier_ends_the_rest_of_a_moved_folder(void **state)
+{
+    (void)state;
+    make_dir("d");
+    save("d/a", "A");
+    flush();
+    move("d", "e", 0);
+    clock_sleep_ns(50 * NS_PER_MS);
+    assert_true(in_bucket("d/a"));
+    flush();
+    assert_bucket("e/a", "A");
+    assert_false(in_bucket("d/a"));
+}
+
+static void
 nothing_is_sent_while_it_rests(void **state)
 {
     (void)state;
@@ -291,6 +331,10 @@ main(void)
         cmocka_unit_test_setup_teardown(a_save_by_rename_is_one_request, setup_second,
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(a_removed_object_is_deleted_after_its_rest, setup_second,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(a_folder_that_comes_back_asks_for_nothing, setup_second,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(a_barrier_ends_the_rest_of_a_moved_folder, setup_long,
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(nothing_is_sent_while_it_rests, setup_long, rig_teardown),
         cmocka_unit_test_setup_teardown(a_barrier_does_not_wait_for_the_rest, setup_long,
