@@ -13,9 +13,7 @@
 void
 cache_name(int64_t number, enum cache_part part, char out[CACHE_NAME_SIZE])
 {
-    static const char *const ends[] = {
-        [CACHE_DATA] = "", [CACHE_META] = ".meta", [CACHE_MAP] = ".map"
-    };
+    static const char *const ends[] = { [CACHE_DATA] = "", [CACHE_MAP] = ".map" };
     (void)snprintf(out, CACHE_NAME_SIZE, "%02x/%" PRId64 "%s", (unsigned)(number & 0xff), number,
                    ends[part]);
 }
@@ -83,7 +81,7 @@ cache_open(const char *state_dir, const struct cache_limits *limits, struct err 
         err_nomem(err);
         return NULL;
     }
-    cache->state_fd = cache->dir_fd = cache->lost_fd = -1;
+    cache->state_fd = cache->dir_fd = cache->lost_fd = cache->metas_fd = -1;
     (void)pthread_mutex_init(&cache->lock, NULL);
     (void)pthread_mutex_init(&cache->reserve_lock, NULL);
     (void)pthread_mutex_init(&cache->gone_lock, NULL);
@@ -95,7 +93,7 @@ cache_open(const char *state_dir, const struct cache_limits *limits, struct err 
     }
     if (cache_table_init(cache, err) != 0 || open_directories(cache, state_dir, err) != 0 ||
         set_limits(cache, limits, err) != 0 || sys_boot_id(cache->boot_id, err) != 0 ||
-        cache_scan_load(cache, err) != 0) {
+        cache_scan_load(cache, err) != 0 || cache_meta_load(cache, err) != 0) {
         cache_close(cache);
         return NULL;
     }
@@ -110,6 +108,7 @@ cache_close(struct cache *cache)
     if (cache == NULL)
         return;
     cache_table_release(cache);
+    cache_meta_unload(cache);
     scope_close_fd(&cache->state_fd);
     scope_close_fd(&cache->dir_fd);
     scope_close_fd(&cache->lost_fd);
@@ -169,7 +168,7 @@ attach(struct cache *cache, struct entry *entry, int fd, struct err *err)
 }
 
 static struct cache_file *
-create_locked(struct cache *cache, int64_t number, bool staged, bool has_meta, struct err *err)
+create_locked(struct cache *cache, int64_t number, bool staged, uint32_t pair, struct err *err)
 {
     char name[CACHE_NAME_SIZE];
     cache_name(number, CACHE_DATA, name);
@@ -194,7 +193,7 @@ create_locked(struct cache *cache, int64_t number, bool staged, bool has_meta, s
         return NULL;
     }
     (void)steal_fd(&fd);
-    entry->has_meta = has_meta;
+    entry->pair = pair;
     cache_table_set_pinned(cache, entry, staged);
     return file;
 }
@@ -210,17 +209,19 @@ cache_create(struct cache *cache, int64_t number, const struct cache_meta *meta,
         err_set(err, ERR_EXISTS, "content %" PRId64 " is in the cache already", number);
         return NULL;
     }
-    if (meta != NULL && cache_meta_create(cache, number, meta, err) != 0)
+    uint32_t pair = meta != NULL ? cache_meta_create(cache, number, meta, err) : 0;
+    if (meta != NULL && pair == 0)
         return NULL;
     pthread_mutex_lock(&cache->lock);
-    struct cache_file *file = create_locked(cache, number, staged, meta != NULL, err);
+    struct cache_file *file = create_locked(cache, number, staged, pair, err);
     pthread_mutex_unlock(&cache->lock);
-    if (file != NULL && staged)
-        cache_running_start(&file->running);
-    if (file != NULL && meta != NULL) {
-        file->meta_turn = 1; /* in slot 0, not synced */
-        file->meta_known = true;
+    if (file == NULL) {
+        cache_meta_abandon(cache, pair);
+        return NULL;
     }
+    if (staged)
+        cache_running_start(&file->running);
+    file->meta_known = pair != 0; /* in slot 0, not synced */
     return file;
 }
 
@@ -316,6 +317,18 @@ cache_unpin(struct cache *cache, int64_t number)
     set_pinned(cache, number, false);
 }
 
+void
+cache_clean(struct cache *cache, int64_t number)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct entry *entry = cache_table_find(cache, number);
+    if (entry != NULL) {
+        cache_table_set_pinned(cache, entry, false);
+        cache_meta_unpair(cache, entry);
+    }
+    pthread_mutex_unlock(&cache->lock);
+}
+
 bool
 cache_pinned(struct cache *cache, int64_t number)
 {
@@ -353,7 +366,6 @@ cache_forget(struct cache *cache, int64_t number)
 {
     pthread_mutex_lock(&cache->lock);
     struct entry *entry = cache_table_find(cache, number);
-    (void)unlink_part(cache, number, CACHE_META);
     (void)unlink_part(cache, number, CACHE_MAP);
     if (entry != NULL)
         cache_table_remove(cache, entry);

@@ -12,8 +12,8 @@
 
 /*
  * Content files on the local disk: `STATE/cache/<xx>/<number>` (xx: the last two hex digits of the number), one sparse file
- * per version, never renamed, beside it `<number>.meta` (self-describing, so that losing the index loses no staged byte) and,
- * while blocks are missing, `<number>.map`. The cache knows nothing of the index or the store: the caller says what is
+ * per version, never renamed, and while blocks are missing, `<number>.map` beside it. `STATE/cache/metas` describes the staged
+ * ones, so that losing the index loses no staged byte. The cache knows nothing of the index or the store: the caller says what is
  * pinned, and is asked before anything is discarded.
  *
  * Space (INV-7): `max_bytes` for all content files, `floor_bytes` of free disk that is never used up, and a reserve file
@@ -44,7 +44,7 @@ void cache_on_evict(struct cache *cache, cache_evict_fn *fn, void *arg);
 typedef void cache_gone_fn(void *arg, int64_t number);
 void cache_on_gone(struct cache *cache, cache_gone_fn *fn, void *arg);
 
-/* `.meta` of a staged file: enough to adopt it without an index. */
+/* What cache/metas says of a staged file: enough to adopt it without an index. */
 struct cache_meta {
     char volume[LIMIT_VOLUME_NAME + 1];
     char path[LIMIT_PATH + 1];
@@ -153,6 +153,8 @@ int cache_map_seal(struct cache_file *file, struct err *err) MUST_CHECK;
 /* Space and life. */
 void cache_pin(struct cache *cache, int64_t number); /* staged: never evicted */
 void cache_unpin(struct cache *cache, int64_t number);
+/* The bucket has its bytes: it is unpinned, and needs no meta any more. */
+void cache_clean(struct cache *cache, int64_t number);
 bool cache_pinned(struct cache *cache, int64_t number);
 void cache_touch(struct cache *cache, int64_t number); /* used now */
 /* Unlinks file, meta and map; open users keep reading. Missing is fine. */

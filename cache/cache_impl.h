@@ -29,7 +29,8 @@ struct entry {
     bool listed;                 /* in the LRU list */
     bool pinned;
     bool removed; /* not in the table any more */
-    bool has_meta, has_map;
+    bool has_map;
+    uint32_t pair; /* of its meta in cache/metas, counted from 1; 0: none */
     /* INV-2: a sync failed; what the kernel dropped cannot be known, so no later one counts. */
     atomic_bool failed;
     atomic_bool dirs_synced; /* the directories on the way to the file are on disk */
@@ -61,17 +62,25 @@ struct cache_file {
     pthread_mutex_t map_lock;
     struct cache_map map;
     pthread_mutex_t meta_lock;
-    bool meta_known;       /* the three below are */
-    unsigned meta_slot;    /* where the newest meta lies */
-    uint64_t meta_turn;    /* its number */
+    bool meta_known;       /* the two below are */
+    unsigned meta_slot;    /* of the pair: where the newest meta lies */
     bool meta_slot_synced; /* then the next one goes to the other slot */
     struct cache_running running;
     _Atomic uint64_t stirs;
 };
 
+/* Pairs of cache/metas that belong to nobody. */
+struct free_pairs {
+    uint32_t *pair;
+    size_t count, room;
+};
+
 struct cache {
     char *state_dir; /* for what people read */
-    int state_fd, dir_fd, lost_fd;
+    int state_fd, dir_fd, lost_fd, metas_fd;
+    uint32_t pairs; /* that cache/metas has room for, by cache->lock as the next */
+    struct free_pairs free_pairs;
+    _Atomic uint64_t metas_turn; /* the last one given */
     struct cache_limits limits;
     char boot_id[SYS_BOOT_ID_SIZE];
     pthread_mutex_t lock;
@@ -92,7 +101,7 @@ struct cache {
 
 /* Names relative to cache->dir_fd. */
 #define CACHE_NAME_SIZE 40
-enum cache_part { CACHE_DATA, CACHE_META, CACHE_MAP };
+enum cache_part { CACHE_DATA, CACHE_MAP };
 void cache_name(int64_t number, enum cache_part part, char out[CACHE_NAME_SIZE]);
 
 /* After the content file is gone: what belongs to it, and its entry. */
@@ -155,8 +164,18 @@ bool cache_map_blocks(const struct cache_map *map, uint64_t off, uint64_t len, u
 bool cache_map_touches_missing(struct cache_file *file, uint64_t off, uint64_t len);
 
 /* meta.c */
-int cache_meta_create(struct cache *cache, int64_t number, const struct cache_meta *meta,
-                      struct err *err) MUST_CHECK;
+/* Opens cache/metas and says which entry has which pair; after the table is filled. */
+int cache_meta_load(struct cache *cache, struct err *err) MUST_CHECK;
+void cache_meta_unload(struct cache *cache);
+/* Writes the first meta of a content and answers its pair, which is still nobody's; 0 and *err. */
+uint32_t cache_meta_create(struct cache *cache, int64_t number, const struct cache_meta *meta,
+                           struct err *err) MUST_CHECK;
+void cache_meta_abandon(struct cache *cache, uint32_t pair);
+/* The pair is free for others: the bucket has the bytes, or nobody wants them. With cache->lock. */
+void cache_meta_unpair(struct cache *cache, struct entry *entry);
 int cache_meta_sync(struct cache_file *file, struct err *err) MUST_CHECK;
+/* The lines of a meta as a file of their own; nothing when there is none. */
+int cache_meta_export(struct cache *cache, int64_t number, int dir, const char *name,
+                      struct err *err) MUST_CHECK;
 
 #endif

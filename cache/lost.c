@@ -14,26 +14,24 @@
 #define KEEP_S (7 * 24 * 3600)
 
 /* `number[.meta]@SECONDS`: the time is in the name, because others may touch the file's own times. */
-static int
-move_part(struct cache *cache, int64_t number, enum cache_part part, struct err *err)
+static void
+lost_name(int64_t number, const char *part, char out[96])
 {
-    char from[CACHE_NAME_SIZE], to[96];
-    cache_name(number, part, from);
-    (void)snprintf(to, sizeof(to), "%" PRId64 "%s@%" PRId64, number,
-                   part == CACHE_META ? ".meta" : "", (int64_t)(clock_wall_ns() / NS_PER_S));
-    if (sys->renameat2(cache->dir_fd, from, cache->lost_fd, to, 0) == 0)
-        return 0;
-    if (errno == ENOENT && part == CACHE_META)
-        return 0;
-    return err_sys(err, errno, "cannot move content %" PRId64 " to 'lost'", number);
+    (void)snprintf(out, 96, "%" PRId64 "%s@%" PRId64, number, part,
+                   (int64_t)(clock_wall_ns() / NS_PER_S));
 }
 
 int
 cache_lose(struct cache *cache, int64_t number, struct err *err)
 {
-    if (move_part(cache, number, CACHE_META, err) != 0 ||
-        move_part(cache, number, CACHE_DATA, err) != 0)
+    char from[CACHE_NAME_SIZE], to[96];
+    lost_name(number, ".meta", to);
+    if (cache_meta_export(cache, number, cache->lost_fd, to, err) != 0)
         return -1;
+    cache_name(number, CACHE_DATA, from);
+    lost_name(number, "", to);
+    if (sys->renameat2(cache->dir_fd, from, cache->lost_fd, to, 0) != 0)
+        return err_sys(err, errno, "cannot move content %" PRId64 " to 'lost'", number);
     log_warn(cache, "content %" PRId64 " has no row in the index: moved to 'lost' for 7 days",
              number);
     cache_forget(cache, number);

@@ -8,14 +8,18 @@
 #include "cache/cache_impl.h"
 
 /*
- * `<number>.meta`: two slots of 8 KiB, each with one line "holdfast-meta FORMAT TURN LENGTH CRC32C" and LENGTH bytes of lines
- * "name=value" (percent-encoded). The valid slot with the higher turn counts. A slot that was synced is not written again
- * until the other one is: a power cut in the middle of a change finds the older text whole.
+ * `cache/metas`: one file for all contents, because a file for each costs as much as the content file itself. Pairs of two
+ * slots of 8 KiB, each with one line "holdfast-meta FORMAT NUMBER TURN LENGTH CRC32C" and LENGTH bytes of lines "name=value"
+ * (percent-encoded). A pair belongs to the content NUMBER of its valid slot with the higher turn; turns grow over the whole file,
+ * so that of two pairs of one content the later counts. A slot that was synced is not written again until the other one is: a
+ * power cut in the middle of a change finds the older text whole. What is in a pair that was given back says nothing.
  */
+#define METAS_NAME "metas"
 #define META_NAME "holdfast-meta "
-#define META_FORMAT 1
+#define META_FORMAT 2
 #define SLOT_SIZE 8192
 #define SLOTS 2
+#define PAIR_SIZE (SLOTS * SLOT_SIZE)
 
 enum kind { TEXT, BOOL, I64, U64, U32 };
 static const struct field {
@@ -148,8 +152,9 @@ parse_fields(char *text, struct cache_meta *meta)
 /* ---- slots ---- */
 struct slot {
     uint64_t turn; /* 0: not valid */
-    char *body;    /* into the buffer that was read */
-    bool newer;    /* of a later format */
+    int64_t number;
+    char *body; /* into the buffer that was read */
+    bool newer; /* of a later format */
 };
 
 /* The next word of the head: up to a space, or a newline for the last. Moves *at behind it; NULL when there is none. */
@@ -165,117 +170,265 @@ next_word(char **at, char end)
     return word;
 }
 
-/* FORMAT TURN LENGTH CRC32C */
+enum head_word { FORMAT, NUMBER, TURN, LENGTH, CRC, HEAD_WORDS };
+
 static bool
-read_head(char **at, uint64_t words[4])
+read_head(char **at, uint64_t words[HEAD_WORDS])
 {
-    for (unsigned i = 0; i < 4; i++) {
-        const char *word = next_word(at, i < 3 ? ' ' : '\n');
-        if (word == NULL || !(i < 3 ? parse_u64(word, &words[i]) : parse_hex_u64(word, &words[i])))
+    for (unsigned i = 0; i < HEAD_WORDS; i++) {
+        const char *word = next_word(at, i < CRC ? ' ' : '\n');
+        if (word == NULL ||
+            !(i < CRC ? parse_u64(word, &words[i]) : parse_hex_u64(word, &words[i])))
             return false;
     }
-    return true;
+    return words[NUMBER] > 0 && words[NUMBER] <= INT64_MAX;
+}
+
+static uint32_t
+checksum(uint64_t number, uint64_t turn, const void *body, size_t len)
+{
+    uint64_t head[2] = { number, turn };
+    return crc32c(crc32c(0, head, sizeof(head)), body, len);
 }
 
 static void
 read_slot(char *text, struct slot *out)
 {
-    uint64_t words[4];
+    uint64_t words[HEAD_WORDS];
     char *at = text + strlen(META_NAME);
     *out = (struct slot){ .turn = 0 };
     if (strncmp(text, META_NAME, strlen(META_NAME)) != 0 || !read_head(&at, words))
         return;
-    uint64_t turn = words[1], len = words[2];
     size_t head = (size_t)(at - text);
-    if (head >= SLOT_SIZE || len >= SLOT_SIZE - head ||
-        crc32c(crc32c(0, &turn, sizeof(turn)), at, (size_t)len) != words[3])
+    if (head >= SLOT_SIZE || words[LENGTH] >= SLOT_SIZE - head ||
+        checksum(words[NUMBER], words[TURN], at, words[LENGTH]) != words[CRC])
         return;
-    at[len] = '\0';
-    *out = (struct slot){ .turn = turn, .body = at, .newer = words[0] > META_FORMAT };
+    at[words[LENGTH]] = '\0';
+    *out = (struct slot){ .turn = words[TURN],
+                          .number = (int64_t)words[NUMBER],
+                          .body = at,
+                          .newer = words[FORMAT] > META_FORMAT };
 }
 
-/* Reads both slots; the number of the newer one, or -1 when there is none. */
-static int
-newest_slot(int fd, char *text, struct slot slots[SLOTS], struct err *err)
+static off_t
+pair_at(uint32_t pair)
 {
-    ssize_t len = sys_read_full(fd, text, SLOTS * SLOT_SIZE, 0, err);
-    if (len < 0)
-        return -1;
-    text[len] = '\0';
-    for (unsigned i = 0; i < SLOTS; i++) {
-        slots[i] = (struct slot){ .turn = 0 };
-        if ((size_t)len > i * SLOT_SIZE)
-            read_slot(text + i * SLOT_SIZE, &slots[i]);
+    return (off_t)(pair - 1) * PAIR_SIZE;
+}
+
+/* Reads a pair into `text` (PAIR_SIZE + SLOTS bytes); the newest of its slots that belong to `number` (0: whatever its number), or
+ * -1: none does. */
+static int
+read_pair(const struct cache *cache, uint32_t pair, int64_t number, char *text,
+          struct slot slots[SLOTS], struct err *err)
+{
+    int best = -1;
+    for (int i = 0; i < SLOTS; i++) {
+        char *at = text + (size_t)i * (SLOT_SIZE + 1);
+        ssize_t len = sys_read_full(cache->metas_fd, at, SLOT_SIZE,
+                                    pair_at(pair) + (off_t)i * SLOT_SIZE, err);
+        if (len < 0)
+            return -1;
+        at[len] = '\0';
+        read_slot(at, &slots[i]);
+        if (slots[i].turn > 0 && (number == 0 || slots[i].number == number) &&
+            (best < 0 || slots[i].turn > slots[best].turn))
+            best = i;
     }
-    int best = slots[1].turn > slots[0].turn ? 1 : 0;
-    if (slots[best].turn == 0)
-        return err_set(err, ERR_CORRUPT, "damaged");
+    if (best < 0)
+        err_set(err, ERR_CORRUPT, "damaged");
     return best;
 }
 
 static int
-write_slot(int fd, unsigned slot, uint64_t turn, const struct cache_meta *meta, struct err *err)
+write_slot(struct cache *cache, uint32_t pair, unsigned slot, int64_t number,
+           const struct cache_meta *meta, struct err *err)
 {
     scope_buf body, text;
     buf_init(&body, SLOT_SIZE);
     buf_init(&text, SLOT_SIZE);
     if (print_fields(meta, &body, err) != 0)
         return -1;
-    uint32_t crc = crc32c(crc32c(0, &turn, sizeof(turn)), buf_cstr(&body), body.len);
-    if (buf_appendf(&text, err, META_NAME "%d %" PRIu64 " %zu %08x\n", META_FORMAT, turn, body.len,
-                    crc) != 0 ||
-        buf_append(&text, buf_cstr(&body), body.len, err) != 0)
-        return -1;
-    return sys_write_full(fd, text.data, text.len, (off_t)slot * SLOT_SIZE, err);
+    uint64_t turn = atomic_fetch_add(&cache->metas_turn, 1) + 1;
+    uint32_t crc = checksum((uint64_t)number, turn, buf_cstr(&body), body.len);
+    if (buf_appendf(&text, err, META_NAME "%d %" PRId64 " %" PRIu64 " %zu %08x\n", META_FORMAT,
+                    number, turn, body.len, crc) != 0 ||
+        buf_append(&text, buf_cstr(&body), body.len, err) != 0 ||
+        sys_write_full(cache->metas_fd, text.data, text.len,
+                       pair_at(pair) + (off_t)slot * SLOT_SIZE, err) != 0)
+        return err_wrap(err, "cannot write the meta of content %" PRId64, number);
+    return 0;
 }
 
-/* ---- files ---- */
-static int
-open_meta(struct cache *cache, int64_t number, int flags, struct err *err)
+/* ---- pairs ---- */
+static uint32_t
+take_pair(struct cache *cache, struct err *err)
 {
-    char name[CACHE_NAME_SIZE];
-    cache_name(number, CACHE_META, name);
-    int fd = sys->openat(cache->dir_fd, name, flags | O_NOFOLLOW, 0600);
-    return fd >= 0 ? fd : err_sys(err, errno, "cannot open 'cache/%s'", name);
+    scope_unlock pthread_mutex_t *held = scope_lock(&cache->lock);
+    (void)held;
+    if (cache->free_pairs.count > 0)
+        return cache->free_pairs.pair[--cache->free_pairs.count];
+    if (cache->pairs == UINT32_MAX) {
+        err_set(err, ERR_NO_SPACE, "'cache/" METAS_NAME "' is full");
+        return 0;
+    }
+    return ++cache->pairs;
 }
 
-int
+/* Without memory it stays unused until the next start. */
+static void
+give_back(struct cache *cache, uint32_t pair)
+{
+    struct free_pairs *list = &cache->free_pairs;
+    if (list->count == list->room) {
+        size_t room = list->room > 0 ? list->room * 2 : 256;
+        uint32_t *more = reallocarray(list->pair, room, sizeof(*more));
+        if (more == NULL)
+            return;
+        list->pair = more;
+        list->room = room;
+    }
+    list->pair[list->count++] = pair;
+}
+
+void
+cache_meta_unpair(struct cache *cache, struct entry *entry)
+{
+    struct cache_file *file = entry->file;
+    if (entry->pair == 0 || (file != NULL && pthread_mutex_trylock(&file->meta_lock) != 0))
+        return; /* it is being written: then it is wanted */
+    give_back(cache, entry->pair);
+    entry->pair = 0;
+    if (file != NULL) {
+        file->meta_known = false;
+        pthread_mutex_unlock(&file->meta_lock);
+    }
+}
+
+uint32_t
 cache_meta_create(struct cache *cache, int64_t number, const struct cache_meta *meta,
                   struct err *err)
 {
-    scope_fd int fd = open_meta(cache, number, O_WRONLY | O_CREAT | O_TRUNC, err);
-    if (fd < 0)
-        return -1;
-    return write_slot(fd, 0, 1, meta, err);
+    uint32_t pair = take_pair(cache, err);
+    if (pair == 0 || write_slot(cache, pair, 0, number, meta, err) == 0)
+        return pair;
+    cache_meta_abandon(cache, pair);
+    return 0;
+}
+
+void
+cache_meta_abandon(struct cache *cache, uint32_t pair)
+{
+    pthread_mutex_lock(&cache->lock);
+    if (pair != 0)
+        give_back(cache, pair);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* ---- opening ---- */
+static void
+claim(struct cache *cache, uint32_t pair, const struct slot *slot, uint64_t *turns)
+{
+    struct entry *entry = cache_table_find(cache, slot->number);
+    turns[pair - 1] = slot->turn;
+    if (entry == NULL || (entry->pair != 0 && turns[entry->pair - 1] > slot->turn)) {
+        give_back(cache, pair);
+        return;
+    }
+    if (entry->pair != 0)
+        give_back(cache, entry->pair);
+    entry->pair = pair;
+}
+
+static int
+load_pairs(struct cache *cache, struct err *err)
+{
+    struct slot slots[SLOTS];
+    scope_free char *text = malloc(PAIR_SIZE + SLOTS);
+    scope_free uint64_t *turns = calloc((size_t)cache->pairs + 1, sizeof(*turns));
+    if (text == NULL || turns == NULL)
+        return err_nomem(err);
+    uint64_t turn = 0;
+    for (uint32_t pair = 1; pair <= cache->pairs; pair++) {
+        struct err damage = ERR_INIT;
+        int best = read_pair(cache, pair, 0, text, slots, &damage);
+        if (best < 0 && damage.code != ERR_CORRUPT) {
+            *err = damage;
+            return -1;
+        }
+        if (best < 0) {
+            give_back(cache, pair);
+            continue;
+        }
+        claim(cache, pair, &slots[best], turns);
+        if (slots[best].turn > turn)
+            turn = slots[best].turn;
+    }
+    atomic_store(&cache->metas_turn, turn);
+    return 0;
+}
+
+int
+cache_meta_load(struct cache *cache, struct err *err)
+{
+    struct stat st;
+    cache->metas_fd =
+        sys->openat(cache->dir_fd, METAS_NAME, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    if (cache->metas_fd < 0 || fstat(cache->metas_fd, &st) != 0)
+        return err_sys(err, errno, "cannot open 'cache/" METAS_NAME "'");
+    if (st.st_size == 0 && sys->fsync(cache->dir_fd) != 0)
+        return err_sys(err, errno, "cannot keep the directory 'cache'");
+    uint64_t pairs = ((uint64_t)st.st_size + PAIR_SIZE - 1) / PAIR_SIZE;
+    if (pairs > UINT32_MAX)
+        return err_set(err, ERR_CORRUPT, "'cache/" METAS_NAME "' is too long");
+    cache->pairs = (uint32_t)pairs;
+    pthread_mutex_lock(&cache->lock); /* nobody else is here yet */
+    int rc = load_pairs(cache, err);
+    pthread_mutex_unlock(&cache->lock);
+    return rc == 0 ? 0 : err_wrap(err, "cannot read 'cache/" METAS_NAME "'");
+}
+
+void
+cache_meta_unload(struct cache *cache)
+{
+    scope_close_fd(&cache->metas_fd);
+    free(cache->free_pairs.pair);
+}
+
+/* ---- one content's ---- */
+static uint32_t
+pair_of(struct cache *cache, const struct entry *entry)
+{
+    pthread_mutex_lock(&cache->lock);
+    uint32_t pair = entry->pair;
+    pthread_mutex_unlock(&cache->lock);
+    return pair;
+}
+
+static int
+sync_metas(const struct cache *cache, int64_t number, struct err *err)
+{
+    if (sys->fdatasync(cache->metas_fd) == 0)
+        return 0;
+    return err_sys(err, errno, "cannot keep the meta of content %" PRId64, number);
 }
 
 /* After a restart nobody knows whether the newest slot reached the disk: now it does. */
 static int
-find_slot(struct cache_file *file, int fd, struct err *err)
+find_slot(struct cache_file *file, uint32_t pair, struct err *err)
 {
-    struct stat st;
     struct slot slots[SLOTS];
-    if (file->meta_known)
-        return 0;
-    if (fstat(fd, &st) != 0)
-        return err_sys(err, errno, "stat");
-    file->meta_slot = SLOTS - 1;
-    file->meta_turn = 0;
+    int64_t number = file->entry->number;
+    scope_free char *text = malloc(PAIR_SIZE + SLOTS);
+    if (text == NULL)
+        return err_nomem(err);
+    int best = read_pair(file->cache, pair, number, text, slots, err);
+    if (best < 0 && err->code != ERR_CORRUPT)
+        return err_wrap(err, "cannot read the meta of content %" PRId64, number);
+    if (sync_metas(file->cache, number, err) != 0)
+        return -1;
+    file->meta_slot = best >= 0 ? (unsigned)best : SLOTS - 1;
     file->meta_slot_synced = true;
-    if (st.st_size > 0) {
-        scope_free char *text = malloc(SLOTS * SLOT_SIZE + 1);
-        if (text == NULL)
-            return err_nomem(err);
-        int best = newest_slot(fd, text, slots, err);
-        if (best < 0 && err->code != ERR_CORRUPT)
-            return -1;
-        if (sys->fdatasync(fd) != 0)
-            return err_sys(err, errno, "fdatasync");
-        if (best >= 0) {
-            file->meta_slot = (unsigned)best;
-            file->meta_turn = slots[best].turn;
-        }
-    }
     file->meta_known = true;
     return 0;
 }
@@ -283,67 +436,101 @@ find_slot(struct cache_file *file, int fd, struct err *err)
 int
 cache_meta_write(struct cache_file *file, const struct cache_meta *meta, struct err *err)
 {
-    scope_fd int fd = open_meta(file->cache, file->entry->number, O_RDWR | O_CREAT, err);
-    if (fd < 0)
-        return -1;
+    struct cache *cache = file->cache;
+    int64_t number = file->entry->number;
     scope_unlock pthread_mutex_t *held = scope_lock(&file->meta_lock);
     (void)held;
-    if (find_slot(file, fd, err) != 0)
-        return err_wrap(err, "cannot read the meta of content %" PRId64, file->entry->number);
+    uint32_t pair = pair_of(cache, file->entry);
+    if (pair == 0) {
+        pair = cache_meta_create(cache, number, meta, err);
+        if (pair == 0)
+            return -1;
+        file->meta_slot = 0;
+        file->meta_slot_synced = false;
+        file->meta_known = true;
+        pthread_mutex_lock(&cache->lock);
+        file->entry->pair = pair;
+        pthread_mutex_unlock(&cache->lock);
+        return 0;
+    }
+    if (!file->meta_known && find_slot(file, pair, err) != 0)
+        return -1;
     unsigned slot = file->meta_slot_synced ? SLOTS - 1 - file->meta_slot : file->meta_slot;
-    if (write_slot(fd, slot, file->meta_turn + 1, meta, err) != 0)
-        return err_wrap(err, "cannot write the meta of content %" PRId64, file->entry->number);
+    if (write_slot(cache, pair, slot, number, meta, err) != 0)
+        return -1;
     file->meta_slot = slot;
-    file->meta_turn++;
     file->meta_slot_synced = false;
-    pthread_mutex_lock(&file->cache->lock);
-    if (!file->entry->has_meta)
-        atomic_store(&file->entry->dirs_synced, false); /* a new name */
-    file->entry->has_meta = true;
-    pthread_mutex_unlock(&file->cache->lock);
     return 0;
 }
 
 int
 cache_meta_sync(struct cache_file *file, struct err *err)
 {
-    struct err missing = ERR_INIT;
     scope_unlock pthread_mutex_t *held = scope_lock(&file->meta_lock);
     (void)held;
-    if (file->meta_known && file->meta_slot_synced)
+    if ((file->meta_known && file->meta_slot_synced) || pair_of(file->cache, file->entry) == 0)
         return 0;
-    scope_fd int fd = open_meta(file->cache, file->entry->number, O_RDWR, &missing);
-    if (fd < 0 && missing.code == ERR_NOT_FOUND)
-        return 0; /* a file without one, or removed while open */
-    if (fd < 0)
-        return err_set(err, missing.code, "%s", missing.msg);
-    if (sys->fdatasync(fd) != 0)
-        return err_sys(err, errno, "cannot keep the meta of content %" PRId64, file->entry->number);
+    if (sync_metas(file->cache, file->entry->number, err) != 0)
+        return -1;
     file->meta_slot_synced = true;
     return 0;
+}
+
+/* The newest text of a content. */
+static char *
+read_text(struct cache *cache, int64_t number, char *text, struct err *err)
+{
+    struct slot slots[SLOTS];
+    pthread_mutex_lock(&cache->lock);
+    const struct entry *entry = cache_table_find(cache, number);
+    uint32_t pair = entry != NULL ? entry->pair : 0;
+    pthread_mutex_unlock(&cache->lock);
+    if (pair == 0) {
+        err_set(err, ERR_NOT_FOUND, "content %" PRId64 " has no meta", number);
+        return NULL;
+    }
+    int best = read_pair(cache, pair, number, text, slots, err);
+    if (best < 0) {
+        err_wrap(err, "the meta of content %" PRId64, number);
+        return NULL;
+    }
+    if (slots[best].newer) {
+        err_set(err, ERR_NEWER_FORMAT,
+                "the meta of content %" PRId64 " has a newer format: use the newer holdfast",
+                number);
+        return NULL;
+    }
+    return slots[best].body;
 }
 
 int
 cache_meta_read(struct cache *cache, int64_t number, struct cache_meta *out, struct err *err)
 {
-    struct slot slots[SLOTS];
-    scope_fd int fd = open_meta(cache, number, O_RDONLY, err);
-    if (fd < 0)
-        return -1;
-    scope_free char *text = malloc(SLOTS * SLOT_SIZE + 1);
+    scope_free char *text = malloc(PAIR_SIZE + SLOTS);
     if (text == NULL)
         return err_nomem(err);
-    int best = newest_slot(fd, text, slots, err);
-    if (best < 0)
-        return err_wrap(err, "the meta of content %" PRId64, number);
-    if (slots[best].newer)
-        return err_set(err, ERR_NEWER_FORMAT,
-                       "the meta of content %" PRId64 " has a newer format: use the newer holdfast",
-                       number);
+    char *body = read_text(cache, number, text, err);
+    if (body == NULL)
+        return -1;
     struct cache_meta meta;
     memset(&meta, 0, sizeof(meta));
-    if (!parse_fields(slots[best].body, &meta))
+    if (!parse_fields(body, &meta))
         return err_set(err, ERR_CORRUPT, "the meta of content %" PRId64 " is damaged", number);
     *out = meta;
     return 0;
+}
+
+int
+cache_meta_export(struct cache *cache, int64_t number, int dir, const char *name, struct err *err)
+{
+    struct err none = ERR_INIT;
+    scope_free char *text = malloc(PAIR_SIZE + SLOTS);
+    if (text == NULL)
+        return err_nomem(err);
+    const char *body = read_text(cache, number, text, &none);
+    if (body == NULL)
+        return none.code == ERR_NOT_FOUND || none.code == ERR_CORRUPT
+                   ? 0
+                   : err_set(err, none.code, "%s", none.msg);
+    return sys_replace_file(dir, name, body, strlen(body), 0600, err);
 }

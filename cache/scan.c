@@ -40,7 +40,7 @@ cache_scan_open_dir(int at, const char *name, struct err *err)
     return dir;
 }
 
-/* "123", "123.meta", "123.map" in the directory where it belongs; false: not ours. */
+/* "123", "123.map" in the directory where it belongs; false: not ours. */
 static bool
 parse_name(const char *text, unsigned dir, int64_t *number, enum cache_part *part)
 {
@@ -50,10 +50,8 @@ parse_name(const char *text, unsigned dir, int64_t *number, enum cache_part *par
         text[0] == '0')
         return false;
     *number = (int64_t)value;
-    *part = strcmp(text + len, ".meta") == 0 ? CACHE_META : CACHE_MAP;
-    if (text[len] == '\0')
-        *part = CACHE_DATA;
-    return *part != CACHE_MAP || strcmp(text + len, ".map") == 0;
+    *part = text[len] == '\0' ? CACHE_DATA : CACHE_MAP;
+    return *part == CACHE_DATA || strcmp(text + len, ".map") == 0;
 }
 
 static int
@@ -113,7 +111,7 @@ load_dir(struct cache *cache, struct found_list *list, unsigned number_of_dir, b
         if (!data && entry == NULL) /* a crash between it and the content file */
             (void)sys->unlinkat(dirfd(dir), item->d_name, 0);
         else if (!data)
-            *(part == CACHE_META ? &entry->has_meta : &entry->has_map) = true;
+            entry->has_map = true;
     }
     return 0;
 }
@@ -187,11 +185,11 @@ cache_scan(struct cache *cache, cache_scan_fn *fn, void *arg, struct err *err)
         struct entry now = { .number = 0 };
         if (entry != NULL) {
             now.bytes = entry->bytes;
-            now.has_meta = entry->has_meta;
+            now.pair = entry->pair;
             now.has_map = entry->has_map;
         }
         pthread_mutex_unlock(&cache->lock);
-        if (entry != NULL && fn(arg, numbers[i], now.bytes, now.has_meta, now.has_map, err) != 0)
+        if (entry != NULL && fn(arg, numbers[i], now.bytes, now.pair != 0, now.has_map, err) != 0)
             return -1;
     }
     return 0;

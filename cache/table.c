@@ -90,6 +90,7 @@ discard(struct cache *cache, struct entry *entry)
 {
     cache_table_set_bytes(cache, entry, 0);
     cache_table_set_pinned(cache, entry, false);
+    cache_meta_unpair(cache, entry);
     cache->files--;
     free(entry);
 }

@@ -271,7 +271,7 @@ freeze(struct freeze_call *call, struct err *err)
     if (call->changed)
         event_emit(service, VOLUME_EVENT_CHANGED, &call->node, inode->wrote_by);
     if (call->content.state == CONTENT_CLEAN) {
-        cache_unpin(service->cache, inode->content);
+        cache_clean(service->cache, inode->content);
         return 0;
     }
     return cache_meta_write(inode->file, &call->meta, err);

@@ -180,7 +180,9 @@ step_bytes_settled(struct volume_service *service, int64_t node, int64_t content
     bool still = known && !call.gone && call.state == state;
     if (still && inode->content == content && inode->state != CONTENT_LIVE)
         inode->state = state;
-    if (state == CONTENT_CLEAN && (still || call.gone))
+    if (state == CONTENT_CLEAN && still)
+        cache_clean(service->cache, content);
+    else if (state == CONTENT_CLEAN && call.gone)
         cache_unpin(service->cache, content);
     pthread_mutex_unlock(&inode->lock);
     inode_unref(&service->inodes, inode, false);

@@ -60,9 +60,9 @@ test_remove_keeps_open_users_reading(void **state)
     assert_non_null(file);
     RUN_OK(err, cache_file_write(file, "z", 1, 0, &err));
     RUN_OK(err, cache_map_begin(file, 10, &err));
-    assert_true(on_disk("cache/09/9") && on_disk("cache/09/9.meta") && on_disk("cache/09/9.map"));
+    assert_true(on_disk("cache/09/9") && on_disk("cache/09/9.map"));
     cache_remove(cache, 9);
-    assert_false(on_disk("cache/09/9") || on_disk("cache/09/9.meta") || on_disk("cache/09/9.map"));
+    assert_false(on_disk("cache/09/9") || on_disk("cache/09/9.map"));
     assert_int_equal(cache_file_read(file, &byte, 1, 0, &err), 1);
     assert_int_equal(byte, 'z');
     assert_false(is_cached(9));
@@ -80,12 +80,12 @@ test_leftovers_of_a_crash_go(void **state)
 {
     (void)state;
     char path[256];
-    (void)snprintf(path, sizeof(path), "%s/cache/05/5.meta", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/05/5.map", scratch);
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     (void)snprintf(path, sizeof(path), "%s/cache/05/notes", scratch);
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     reopen_cache();
-    assert_false(on_disk("cache/05/5.meta")); /* a meta without its file says nothing */
+    assert_false(on_disk("cache/05/5.map")); /* a map without its file says nothing */
     assert_true(on_disk("cache/05/notes"));   /* not ours */
 }
 
@@ -162,7 +162,8 @@ test_lost_files_stay_seven_days(void **state)
     cache_put(cache_create(cache, 4, &meta, false, &err));
     RUN_OK(err, cache_lose(cache, 4, &err));
     assert_false(is_cached(4));
-    assert_false(on_disk("cache/04/4") || on_disk("cache/04/4.meta"));
+    assert_false(on_disk("cache/04/4"));
+    assert_int_equal(cache_meta_read(cache, 4, &meta, &err), -1);
     assert_true(on_disk("lost/4@1700000000") && on_disk("lost/4.meta@1700000000"));
     wall_s += 7 * 86400 - 1;
     reopen_cache();

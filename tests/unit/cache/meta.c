@@ -1,6 +1,9 @@
 #include "tests/unit/cache/cache_fixture.h"
 
+#include <errno.h>
+
 #include "base/ulid.h"
+#include "base/sys.h"
 
 static void
 fill(struct cache_meta *meta, const char *path)
@@ -70,7 +73,7 @@ static void
 read_meta_file(char *data, size_t size, size_t *len)
 {
     char path[256];
-    (void)snprintf(path, sizeof(path), "%s/cache/01/1.meta", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/metas", scratch);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     ssize_t got = read(fd, data, size);
@@ -83,7 +86,7 @@ static void
 write_meta_file(const char *data, size_t len)
 {
     char path[256];
-    (void)snprintf(path, sizeof(path), "%s/cache/01/1.meta", scratch);
+    (void)snprintf(path, sizeof(path), "%s/cache/metas", scratch);
     int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, data, len), (ssize_t)len);
@@ -155,13 +158,176 @@ test_damage_is_noticed(void **state)
             assert_true(err.code == ERR_CORRUPT || err.code == ERR_NEWER_FORMAT);
         data[at] = old;
     }
-    data[14] = '2'; /* "holdfast-meta 1": a later format with a right checksum */
+    data[14] = '3'; /* "holdfast-meta 2": a later format with a right checksum */
     write_meta_file(data, len);
     assert_int_equal(cache_meta_read(cache, 1, &out, &err), -1);
     assert_int_equal(err.code, ERR_NEWER_FORMAT);
     write_meta_file("", 0);
     assert_int_equal(cache_meta_read(cache, 1, &out, &err), -1);
     assert_int_equal(err.code, ERR_CORRUPT);
+}
+
+static void
+make(int64_t number, const char *path)
+{
+    struct err err = ERR_INIT;
+    struct cache_meta meta;
+    fill(&meta, path);
+    struct cache_file *file = cache_create(cache, number, &meta, true, &err);
+    assert_non_null(file);
+    cache_put(file);
+}
+
+static void
+change(int64_t number, const char *path)
+{
+    struct err err = ERR_INIT;
+    struct cache_meta meta;
+    fill(&meta, path);
+    struct cache_file *file = cache_get(cache, number, &err);
+    RUN_OK(err, cache_meta_write(file, &meta, &err));
+    cache_put(file);
+}
+
+static void
+assert_path(int64_t number, const char *path)
+{
+    struct err err = ERR_INIT;
+    struct cache_meta meta;
+    RUN_OK(err, cache_meta_read(cache, number, &meta, &err));
+    assert_string_equal(meta.path, path);
+}
+
+static int64_t
+pairs_on_disk(void)
+{
+    char path[256];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%s/cache/metas", scratch);
+    assert_int_equal(stat(path, &st), 0);
+    return (st.st_size + 16383) / 16384;
+}
+
+/* The room of those that are in the bucket, or gone, serves others; nobody reads another one's text. */
+static void
+test_room_is_used_again(void **state)
+{
+    (void)state;
+    char path[32];
+    struct err err = ERR_INIT;
+    struct cache_meta meta;
+    for (int64_t n = 1; n <= 50; n++) {
+        (void)snprintf(path, sizeof(path), "p%d", (int)n);
+        make(n, path);
+    }
+    assert_int_equal(pairs_on_disk(), 50);
+    for (int round = 0; round < 2; round++) {
+        int64_t base = round * 50;
+        for (int64_t n = base + 1; n <= base + 50; n++) {
+            if (n % 2 == 0)
+                cache_clean(cache, n);
+            else
+                cache_remove(cache, n);
+        }
+        if (round == 1)
+            reopen_cache();
+        for (int64_t n = base + 51; n <= base + 100; n++) {
+            (void)snprintf(path, sizeof(path), "p%d", (int)n);
+            make(n, path);
+        }
+        /* After a start nobody knows which of them are in the bucket. */
+        assert_int_equal(pairs_on_disk(), round == 0 ? 50 : 75);
+    }
+    for (int round = 0; round < 2; round++) {
+        for (int64_t n = 101; n <= 150; n++) {
+            (void)snprintf(path, sizeof(path), "p%d", (int)n);
+            assert_path(n, path);
+        }
+        for (int64_t n = 2; n <= 50; n += 2) {
+            assert_int_equal(cache_meta_read(cache, n, &meta, &err), -1);
+            assert_int_equal(err.code, ERR_NOT_FOUND);
+        }
+        reopen_cache();
+    }
+}
+
+/* Two pairs may bear one content's number after a crash: the later one counts, wherever it lies. */
+static void
+test_the_later_of_two_pairs_counts(void **state)
+{
+    (void)state;
+    make(1, "one");
+    make(2, "two");
+    cache_clean(cache, 2);
+    cache_clean(cache, 1);
+    change(2, "two, again"); /* where 1 was */
+    reopen_cache();
+    assert_path(2, "two, again");
+    change(2, "two, third time");
+    make(3, "three");
+    assert_path(2, "two, third time");
+    cache_clean(cache, 3);
+    cache_clean(cache, 2);
+    make(4, "four"); /* where 2 was last */
+    change(2, "two, behind");
+    reopen_cache();
+    assert_path(2, "two, behind");
+    assert_path(4, "four");
+}
+
+/* Open users of a removed file go on with it: its room is not given away under them. */
+static void
+test_a_removed_file_keeps_its_room_while_open(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct cache_meta meta;
+    make(1, "removed");
+    struct cache_file *file = cache_get(cache, 1, &err);
+    cache_remove(cache, 1);
+    make(2, "other");
+    fill(&meta, "written late");
+    RUN_OK(err, cache_meta_write(file, &meta, &err));
+    RUN_OK(err, cache_file_sync(file, &err));
+    assert_path(2, "other");
+    cache_put(file);
+    make(3, "third");
+    reopen_cache();
+    assert_path(2, "other");
+    assert_path(3, "third");
+}
+
+static ssize_t
+full_pwrite(int fd, const void *data, size_t len, off_t off)
+{
+    (void)fd;
+    (void)data;
+    (void)len;
+    (void)off;
+    errno = ENOSPC;
+    return -1;
+}
+
+/* A disk that is full when a meta is written: no content file, and nothing is lost of the others. */
+static void
+test_no_room_for_a_meta(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct cache_meta meta;
+    make(1, "one");
+    fill(&meta, "two");
+    struct sys_table full = sys_real;
+    full.pwrite = full_pwrite;
+    sys = &full;
+    assert_null(cache_create(cache, 2, &meta, true, &err));
+    assert_int_equal(err.code, ERR_NO_SPACE);
+    sys = &sys_real;
+    assert_false(is_cached(2));
+    make(2, "two");
+    reopen_cache();
+    assert_path(1, "one");
+    assert_path(2, "two");
 }
 
 int
@@ -173,6 +339,10 @@ main(void)
         T(test_missing),
         T(test_a_torn_change_finds_the_synced_text),
         T(test_damage_is_noticed),
+        T(test_room_is_used_again),
+        T(test_the_later_of_two_pairs_counts),
+        T(test_a_removed_file_keeps_its_room_while_open),
+        T(test_no_room_for_a_meta),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
