@@ -209,6 +209,14 @@ struct index_tx {
     int64_t rest_ns;     /* index_tx_rest() */
 };
 
+/* Rows of nodes that the running change has read or written: a folder is wanted again and again. None outlives its change. */
+#define INDEX_NODE_MEMO 4
+struct index_node_memo {
+    int64_t id[INDEX_NODE_MEMO]; /* 0: free */
+    unsigned next;               /* the place that is given away next */
+    struct index_node row[INDEX_NODE_MEMO];
+};
+
 /* A change waiting for the writer; lives on the caller's stack. */
 struct index_op {
     index_fn *fn;
@@ -263,6 +271,7 @@ struct index {
     /* The volume that was read last by a change: nearly each change wants it several times. */
     struct index_volume volume;
     bool volume_known;
+    struct index_node_memo nodes; /* writer only */
     struct index_queue queue;
     struct index_durable durable;
     struct index_checkpoint checkpoint;
@@ -323,6 +332,8 @@ int index_row_write(struct index_tx *tx, enum index_statement id, const struct i
 int index_run_int(struct index_tx *tx, enum index_statement id, int64_t value, int *changes,
                   struct err *err) MUST_CHECK;
 int64_t index_counter_next(struct index_tx *tx, enum index_counter counter);
+/* index_node.c: no row is known any more. */
+void index_node_memo_clear(struct index *index);
 
 /* index_durable.c: blocks until the commit of that number is on the disk. */
 void index_durable_init(struct index_durable *durable);

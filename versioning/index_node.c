@@ -33,17 +33,65 @@ absent(int64_t id, struct err *err)
     return err_set(err, ERR_NOT_FOUND, "no node has number %lld", (long long)id);
 }
 
+/* ---- rows that the running change has in hand ---- */
+void
+index_node_memo_clear(struct index *index)
+{
+    memset(index->nodes.id, 0, sizeof(index->nodes.id));
+}
+
+static const struct index_node *
+memo_find(const struct index_tx *tx, int64_t id)
+{
+    const struct index_node_memo *memo = &tx->index->nodes;
+    for (unsigned i = 0; tx->writing && id != 0 && i < INDEX_NODE_MEMO; i++) {
+        if (memo->id[i] == id)
+            return &memo->row[i];
+    }
+    return NULL;
+}
+
+static void
+memo_forget(struct index_tx *tx, int64_t id)
+{
+    struct index_node_memo *memo = &tx->index->nodes;
+    for (unsigned i = 0; tx->writing && i < INDEX_NODE_MEMO; i++) {
+        if (memo->id[i] == id)
+            memo->id[i] = 0;
+    }
+}
+
+static void
+memo_keep(struct index_tx *tx, const struct index_node *row)
+{
+    struct index_node_memo *memo = &tx->index->nodes;
+    if (!tx->writing)
+        return;
+    memo_forget(tx, row->id);
+    memo->row[memo->next] = *row;
+    memo->id[memo->next] = row->id;
+    memo->next = (memo->next + 1) % INDEX_NODE_MEMO;
+}
+
 int
 index_node_get(struct index_tx *tx, int64_t id, struct index_node *out, struct err *err)
 {
-    scope_query query;
+    const struct index_node *known = memo_find(tx, id);
+    scope_query query = { 0 };
+    if (known != NULL) {
+        *out = *known;
+        return 0;
+    }
     if (index_query_start(tx, STATEMENT_NODE_GET, &query, err) != 0)
         return -1;
     index_bind_int(&query, 1, id);
     int rc = next_row(&query, out, err);
     if (rc == 0)
         return absent(id, err);
-    return rc < 0 ? -1 : 0;
+    if (rc < 0)
+        return -1;
+    memo_keep(tx, out);
+    return 0;
 }
 
 int
@@ -58,7 +106,10 @@ index_node_child(struct index_tx *tx, int64_t parent, const char *name, size_t n
     int rc = next_row(&query, out, err);
     if (rc == 0)
         return err_set(err, ERR_NOT_FOUND, "'%.*s' does not exist", (int)name_len, name);
-    return rc < 0 ? -1 : 0;
+    if (rc < 0)
+        return -1;
+    memo_keep(tx, out);
+    return 0;
 }
 
 /* Calls fn for up to `limit` rows. */
@@ -137,6 +188,7 @@ index_node_insert(struct index_tx *tx, struct index_node *row, struct err *err)
     row->id = index_counter_next(tx, COUNTER_NODE);
     if (index_row_write(tx, STATEMENT_NODE_INSERT, &index_table_nodes, row, NULL, err) != 0)
         return name_taken(row, err);
+    memo_keep(tx, row);
     return 0;
 }
 
@@ -146,6 +198,7 @@ index_node_update(struct index_tx *tx, const struct index_node *row, struct err 
     int changes = 0;
     if (check_row(row, err) != 0)
         return -1;
+    memo_forget(tx, row->id);
     /* Most changes leave the name and the kind alone: then no index has to be touched. */
     if (index_row_write(tx, STATEMENT_NODE_UPDATE_IN_PLACE, &index_table_nodes, row, &changes,
                         err) != 0)
@@ -155,6 +208,7 @@ index_node_update(struct index_tx *tx, const struct index_node *row, struct err 
         return name_taken(row, err);
     if (changes == 0)
         return absent(row->id, err);
+    memo_keep(tx, row);
     return 0;
 }
 
@@ -162,6 +216,7 @@ int
 index_node_delete(struct index_tx *tx, int64_t id, struct err *err)
 {
     int changes = 0;
+    memo_forget(tx, id);
     if (index_run_int(tx, STATEMENT_NODE_DELETE, id, &changes, err) != 0)
         return -1;
     return changes > 0 ? 0 : absent(id, err);

@@ -98,6 +98,7 @@ index_volume_delete(struct index_tx *tx, int64_t id, struct err *err)
     };
     int changes = 0;
     tx->index->volume_known = false;
+    index_node_memo_clear(tx->index);
     for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (index_run_int(tx, parts[i], id, NULL, err) != 0)
             return -1;
