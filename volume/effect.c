@@ -125,9 +125,11 @@ drop_outdated(struct index_tx *tx, int64_t node, const struct index_content *lan
     return 0;
 }
 
-/* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. `here`: at the node's own place. */
+/* FROZEN becomes CLEAN, or goes when something newer or nothing local follows it. `here`: at the node's own place; `takes`: there, or
+ * the node's newest bytes lie there until its move is done. */
 static int
-clean_content(struct view_change *change, struct index_node *node, bool here, struct err *err)
+clean_content(struct view_change *change, struct index_node *node, bool here, bool takes,
+              struct err *err)
 {
     struct index_tx *tx = change->tx;
     const struct sync_effect *effect = change->effect;
@@ -136,7 +138,7 @@ clean_content(struct view_change *change, struct index_node *node, bool here, st
     if (index_content_of_node(tx, node->id, match_version, &find, err) != 0)
         return -1;
     if (!find.found)
-        return here ? landed_without_bytes(tx, node, effect, drop, err) : 0;
+        return takes ? landed_without_bytes(tx, node, effect, drop, err) : 0;
     const char *path =
         here && node->kind != INDEX_DIR ? change->key + strlen(change->kv->volume.prefix) : NULL;
     if (record_version(tx, node, path, &find.row, &effect->have, err) != 0)
@@ -241,7 +243,8 @@ apply_synced(struct view_change *change, struct err *err)
     if (!orphan && key_of_node(tx, &node, home, err) != 0)
         return -1;
     bool here = strcmp(home, change->key) == 0;
-    if (clean_content(change, &node, here, err) != 0)
+    bool takes = here || (home[0] != '\0' && strcmp(node.key, home) != 0);
+    if (clean_content(change, &node, here, takes, err) != 0)
         return -1;
     if (!here)
         return synced_elsewhere(change, &node, home, err);

@@ -40,7 +40,8 @@ next_boot(struct cutter *cutter, bool journal)
     env[5] = NULL;
 }
 
-/* One life of the gateway under the journal, ended by the cut; then the state directory is what the disk kept. */
+/* One life of the gateway under the journal, ended by the cut; then the state directory is what the disk kept. `early`: it goes
+ * again while the gateway starts, before anything new is promised: the ledger does not know yet what is left of the life before. */
 static void
 live_and_cut(struct cutter *cutter, bool early)
 {
@@ -49,7 +50,7 @@ live_and_cut(struct cutter *cutter, bool early)
     (void)unlink(cutter->journal);
     next_boot(cutter, true);
     crash->seed = rig_random(&cutter->random) % 1000000007u;
-    pid_t pid = crash_start(crash, "work", 0);
+    pid_t pid = crash_start(crash, early ? "idle" : "work", 0);
     for (unsigned i = 0;
          !early && i < 20000 && !crash->ledger->ready && crash->ledger->trouble[0] == '\0'; i++)
         clock_sleep_ns(NS_PER_MS);

@@ -338,13 +338,16 @@ compare_once(struct judge *judge, const char *when)
     return differences;
 }
 
-/* After a power cut the bucket can be ahead of the index, and what it holds is seen by listings: they get a moment. */
+/* After a power cut the bucket can be ahead of the index, and what it holds is seen by listings: they get a moment. What the volume
+ * shows then is what the next life begins with. */
 static void
 compare_all(struct judge *judge)
 {
     for (unsigned i = 0; i < 8 && judge->kind == AFTER_POWER; i++) {
-        if (compare_once(judge, NULL) == 0)
+        if (compare_once(judge, NULL) == 0) {
+            check_volume(judge);
             return;
+        }
         clock_sleep_ns(250 * NS_PER_MS);
     }
     (void)compare_once(judge, "after the barrier");

@@ -74,6 +74,8 @@ child_work(const struct child *child)
     work.steps = strcmp(child->command, "work") == 0 ? (unsigned)child->number : 0;
     if (strcmp(child->command, "work") == 0)
         workload_run(&work);
+    else if (strcmp(child->command, "idle") == 0)
+        (void)pause();
     else if (strcmp(child->command, "prepare") == 0)
         workload_script_prepare(&work, (unsigned)child->number);
     else if (script)

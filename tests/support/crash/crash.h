@@ -19,7 +19,7 @@ bool crash_child(int argc, char **argv, int *status);
 
 void crash_begin(struct crash *crash, unsigned threads, uint64_t seed);
 void crash_end(struct crash *crash);
-/* Starts "work", "setup", "prepare", "script", "judge-kill" or "judge-power"; `number`: the script or the steps. */
+/* Starts "work", "idle" (starts and waits for its end), "setup", "prepare", "script", "judge-kill" or "judge-power"; `number`: the script or the steps. */
 pid_t crash_start(struct crash *crash, const char *command, unsigned number);
 /* The same, waited for: it has to end with 0 (or by SIGKILL when `may_die`, then false). Others are told as broken. */
 bool crash_run(struct crash *crash, const char *command, unsigned number, bool may_die);
