@@ -130,8 +130,10 @@ close_through(struct volume_file *file, const struct volume_ctx *ctx, struct err
     pthread_mutex_unlock(&inode->lock);
     if (rc != 0)
         return -1;
+    rest_suspend(file->service);
     sync_kick(file->service);
     rc = await_landing(file, ctx, &call, err);
+    rest_resume(file->service);
     pthread_mutex_lock(&inode->lock);
     inode->awaited--;
     pthread_mutex_unlock(&inode->lock);

@@ -7,9 +7,8 @@
  * and suspends it for what comes meanwhile; work of the engine's own, of HTTP and of the command line never rests.
  */
 
-/* Staged bytes cannot be evicted: with so little room left they do not rest. */
-static bool
-is_short(const struct volume_service *service)
+bool
+rest_is_short(const struct volume_service *service)
 {
     struct cache_usage usage;
     cache_usage(service->cache, &usage);
@@ -22,7 +21,7 @@ rest_ns(const struct volume_service *service, const struct volume_ctx *ctx)
 {
     if (service->sync_rest_ns == 0 || atomic_load(&service->hurried) > 0)
         return 0;
-    if (ctx != NULL ? ctx->connection == 0 : is_short(service))
+    if (ctx != NULL ? ctx->connection == 0 : rest_is_short(service))
         return 0;
     return service->sync_rest_ns;
 }
@@ -61,6 +60,7 @@ void
 rest_suspend(struct volume_service *service)
 {
     atomic_fetch_add(&service->hurried, 1);
+    sync_hurry(service);
 }
 
 void

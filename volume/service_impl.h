@@ -518,7 +518,9 @@ int sync_engine_start(struct volume_service *service, struct err *err) MUST_CHEC
 void sync_engine_close(struct volume_service *service, int64_t deadline_ns);
 void sync_engine_release(struct volume_service *service);
 void sync_kick(struct volume_service *service);
-/* The same at this time (mono). */
+/* Workers that give way to programs in mounts look again whether they have to. */
+void sync_hurry(struct volume_service *service);
+/* As sync_kick(), at this time (mono), for a change of a mount. */
 void sync_kick_at(struct volume_service *service, int64_t at_ns);
 /* Sleeps until any key made progress or the deadline; answers false at the deadline. `seen`: value of sync_progress(). */
 uint64_t sync_progress(struct volume_service *service);
@@ -541,6 +543,8 @@ void rest_begin(const struct volume_service *service, const struct volume_ctx *c
 void rest_kick(struct volume_service *service, const struct volume_ctx *ctx);
 /* Whether what the bucket lacks since then (0: nothing) may not be put off any more. */
 bool rest_is_over(const struct volume_service *service, int64_t since_ns);
+/* Staged bytes cannot be evicted, and take so much room that they have to go up. */
+bool rest_is_short(const struct volume_service *service);
 /* Around waiting for the bucket. */
 void rest_suspend(struct volume_service *service);
 void rest_resume(struct volume_service *service);

@@ -24,7 +24,8 @@ struct work {
     struct work *next;  /* in the queue */
     struct work *chain; /* in its bucket of `busy` */
     int64_t volume;
-    bool again; /* found due meanwhile */
+    bool again;     /* found due meanwhile */
+    int64_t due_ns; /* wall */
     char key[LIMIT_KEY + 1];
 };
 
@@ -51,6 +52,11 @@ struct sync_engine {
     int64_t until_ns;   /* mono: so long the dispatcher sleeps */
     bool more;          /* it left some that did not fit */
     bool stopping;
+    unsigned running; /* workers that are at a key */
+    bool is_short;    /* rest_is_short(), when the work items were last read */
+    int64_t pause_ns; /* mono: while they give way, none begins before */
+    int64_t window;   /* number of the BUSY_WINDOW in which mounts changed `changes` things, */
+    unsigned changes, changes_before; /* and so many in the one before it */
     struct pace *paces[BUSY_BUCKETS];
     struct late *late[LATE_MAX];
     size_t late_count;
@@ -211,6 +217,71 @@ sync_paced_until(struct volume_service *service, const char *key)
     return until;
 }
 
+/* ---- giving way ---- */
+
+/* While programs change much in the mounts, and nobody waits for the bucket, one worker goes on with a fifth of its time: on a small
+ * machine uploads and programs want the same processors. It ends with what is late. */
+#define BUSY_WINDOW (100 * NS_PER_MS)
+#define BUSY_CHANGES 10u
+#define WAY_LATE (10 * NS_PER_S)
+#define WAY_SHARE 4
+#define WAY_PAUSE_MAX (100 * NS_PER_MS)
+
+static void
+note_change_locked(struct sync_engine *engine)
+{
+    int64_t window = clock_mono_ns() / BUSY_WINDOW;
+    if (window != engine->window) {
+        engine->changes_before = window == engine->window + 1 ? engine->changes : 0;
+        engine->changes = 0;
+        engine->window = window;
+    }
+    engine->changes++;
+}
+
+static bool
+gives_way_locked(const struct sync_engine *engine, int64_t now)
+{
+    int64_t age = now / BUSY_WINDOW - engine->window;
+    unsigned recent = age == 0   ? engine->changes + engine->changes_before
+                      : age == 1 ? engine->changes
+                                 : 0;
+    if (recent < BUSY_CHANGES || engine->is_short || atomic_load(&engine->service->hurried) > 0)
+        return false;
+    return engine->head == NULL || clock_wall_ns() - engine->head->due_ns < WAY_LATE;
+}
+
+static bool
+may_begin_locked(const struct sync_engine *engine)
+{
+    int64_t now = clock_mono_ns();
+    return !gives_way_locked(engine, now) || (engine->running == 0 && now >= engine->pause_ns);
+}
+
+/* Until there is a key to work on, and it is its time. */
+static void
+await_turn_locked(struct sync_engine *engine)
+{
+    while (!engine->stopping) {
+        if (engine->head == NULL) {
+            pthread_cond_wait(&engine->ready, &engine->lock);
+            continue;
+        }
+        if (may_begin_locked(engine))
+            return;
+        int64_t until = clock_mono_ns() + WAY_PAUSE_MAX / 4;
+        struct timespec end = { .tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S };
+        (void)pthread_cond_timedwait(&engine->ready, &engine->lock, &end);
+    }
+}
+
+static void
+pause_locked(struct sync_engine *engine, int64_t begun)
+{
+    int64_t now = clock_mono_ns(), pause = WAY_SHARE * (now - begun);
+    engine->pause_ns = now + (pause < WAY_PAUSE_MAX ? pause : WAY_PAUSE_MAX);
+}
+
 /* ---- threads ---- */
 
 /* The dispatcher has something to read, and there is room for what it finds. */
@@ -235,16 +306,19 @@ worker_main(void *arg)
     pthread_setname_np(pthread_self(), "hf-sync");
     pthread_mutex_lock(&engine->lock);
     for (;;) {
-        while (engine->head == NULL && !engine->stopping)
-            pthread_cond_wait(&engine->ready, &engine->lock);
+        await_turn_locked(engine);
         if (engine->stopping)
             break;
         struct work *work = dequeue_locked(engine);
+        int64_t begun = clock_mono_ns();
+        engine->running++;
         if (engine->queued == QUEUE_LOW - 1 && wants_reading_locked(engine))
             pthread_cond_signal(&engine->wake);
         pthread_mutex_unlock(&engine->lock);
         bool settled = step_key(engine->service, work->volume, work->key);
         pthread_mutex_lock(&engine->lock);
+        engine->running--;
+        pause_locked(engine, begun);
         end_busy_locked(engine, work);
         if (!settled || work->again)
             kick_locked(engine);
@@ -278,6 +352,7 @@ take_due(void *arg, const struct index_intent *row, struct err *err)
     if (work == NULL)
         return err_nomem(err);
     work->volume = row->volume;
+    work->due_ns = row->not_before_ns;
     text_set(work->key, row->key);
     enqueue_locked(engine, work);
     pthread_cond_signal(&engine->ready);
@@ -340,7 +415,9 @@ dispatcher_main(void *arg)
         if (wait < REST_PAUSE) /* things that rest come due one after the other */
             wait = REST_PAUSE;
         int64_t now = clock_mono_ns();
+        bool is_short = rest_is_short(engine->service);
         pthread_mutex_lock(&engine->lock);
+        engine->is_short = is_short;
         sleep_until_locked(engine, now + READ_PAUSE, NULL);
         sleep_until_locked(engine, now + wait, wants_reading_locked);
     }
@@ -358,10 +435,20 @@ sync_kick(struct volume_service *service)
 }
 
 void
+sync_hurry(struct volume_service *service)
+{
+    struct sync_engine *engine = service->sync;
+    pthread_mutex_lock(&engine->lock);
+    pthread_cond_broadcast(&engine->ready);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void
 sync_kick_at(struct volume_service *service, int64_t at_ns)
 {
     struct sync_engine *engine = service->sync;
     pthread_mutex_lock(&engine->lock);
+    note_change_locked(engine);
     if (engine->kick_at_ns == 0 || at_ns < engine->kick_at_ns)
         engine->kick_at_ns = at_ns;
     if (at_ns < engine->until_ns)
@@ -409,7 +496,7 @@ sync_engine_open(struct volume_service *service, struct err *err)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&engine->lock, NULL);
     pthread_cond_init(&engine->wake, &attr);
-    pthread_cond_init(&engine->ready, NULL);
+    pthread_cond_init(&engine->ready, &attr);
     pthread_cond_init(&engine->progress, &attr);
     pthread_condattr_destroy(&attr);
     engine->service = service;

@@ -86,7 +86,7 @@ test_leftovers_of_a_crash_go(void **state)
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     reopen_cache();
     assert_false(on_disk("cache/05/5.map")); /* a map without its file says nothing */
-    assert_true(on_disk("cache/05/notes"));   /* not ours */
+    assert_true(on_disk("cache/05/notes"));  /* not ours */
 }
 
 struct found {

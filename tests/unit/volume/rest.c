@@ -254,6 +254,55 @@ saves_during_a_barrier_do_not_hold_it_up(void **state)
     assert_bucket("f", "two");
 }
 
+/* As a program that makes one file after the other: 300 in about a second and a half. */
+static void
+make_files(const char *prefix)
+{
+    char path[32];
+    for (int i = 0; i < 300; i++) {
+        (void)snprintf(path, sizeof(path), "%s%d", prefix, i);
+        save(path, path);
+        clock_sleep_ns(4 * NS_PER_MS);
+    }
+}
+
+/* Each PUT takes the store a moment, so that what uploads take of the time can be seen. */
+static void
+pause_after_put(enum hook_op op, const char *key)
+{
+    (void)key;
+    if (op == HOOK_PUT)
+        clock_sleep_ns(20 * NS_PER_MS);
+}
+
+static void
+uploads_give_way_to_programs_that_change_much(void **state)
+{
+    (void)state;
+    atomic_store(&rig.hook->after, pause_after_put);
+    make_files("a");
+    int meanwhile = count_of(HOOK_PUT);
+    assert_true(meanwhile > 0 && meanwhile < 60); /* eight workers would have sent most of them */
+    wait_until_settled();                         /* and nothing is left lying */
+    assert_int_equal(count_of(HOOK_PUT), 300);
+}
+
+static void
+a_barrier_ends_giving_way(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *done = NULL;
+    struct err err = ERR_INIT;
+    make_files("a");
+    assert_int_equal(pthread_create(&thread, NULL, flush_main, &err), 0);
+    make_files("b");
+    assert_true(count_of(HOOK_PUT) >= 300);
+    pthread_join(thread, &done);
+    if (done == NULL)
+        fail_msg("flush: %s", err.msg);
+}
+
 static void
 what_is_not_a_mounts_does_not_rest(void **state)
 {
@@ -337,6 +386,9 @@ main(void)
         cmocka_unit_test_setup_teardown(a_barrier_ends_the_rest_of_a_moved_folder, setup_long,
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(nothing_is_sent_while_it_rests, setup_long, rig_teardown),
+        cmocka_unit_test_setup_teardown(uploads_give_way_to_programs_that_change_much, setup_short,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(a_barrier_ends_giving_way, setup_long, rig_teardown),
         cmocka_unit_test_setup_teardown(a_barrier_does_not_wait_for_the_rest, setup_long,
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(saves_during_a_barrier_do_not_hold_it_up, setup_long,
