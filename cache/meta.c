@@ -372,8 +372,7 @@ int
 cache_meta_load(struct cache *cache, struct err *err)
 {
     struct stat st;
-    cache->metas_fd =
-        sys->openat(cache->dir_fd, METAS_NAME, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    cache->metas_fd = sys->openat(cache->dir_fd, METAS_NAME, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
     if (cache->metas_fd < 0 || fstat(cache->metas_fd, &st) != 0)
         return err_sys(err, errno, "cannot open 'cache/" METAS_NAME "'");
     if (st.st_size == 0 && sys->fsync(cache->dir_fd) != 0)

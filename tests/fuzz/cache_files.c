@@ -106,8 +106,7 @@ check_meta(void)
               meta.mtime_ns == again.mtime_ns && meta.live == again.live);
         cache_put(file);
     } else {
-        HOLDS(err.code == ERR_CORRUPT || err.code == ERR_NEWER_FORMAT ||
-              err.code == ERR_NOT_FOUND);
+        HOLDS(err.code == ERR_CORRUPT || err.code == ERR_NEWER_FORMAT || err.code == ERR_NOT_FOUND);
     }
     cache_close(cache);
 }
@@ -119,7 +118,8 @@ fuzz_meta(const uint8_t *data, size_t size, bool whole)
     uint64_t numbers[2] = { NUMBER, 1 }; /* and the turn */
     if (!whole) {
         uint32_t crc = crc32c(crc32c(0, numbers, sizeof(numbers)), data, size);
-        int head = snprintf(slot, sizeof(slot), "holdfast-meta 2 %d 1 %zu %08x\n", NUMBER, size, crc);
+        int head =
+            snprintf(slot, sizeof(slot), "holdfast-meta 2 %d 1 %zu %08x\n", NUMBER, size, crc);
         if ((size_t)head + size > sizeof(slot))
             return;
         memcpy(slot + head, data, size);

@@ -2,8 +2,8 @@
 
 #include <errno.h>
 
-#include "base/ulid.h"
 #include "base/sys.h"
+#include "base/ulid.h"
 
 static void
 fill(struct cache_meta *meta, const char *path)
