@@ -158,7 +158,17 @@ struct freeze_all {
     struct volume_service *service;
     int64_t volume;
     uint64_t live;
+    int64_t node;            /* one of them, */
+    char why[LIMIT_ERR_MSG]; /* and what keeps it */
 };
+
+static void
+note_live(struct freeze_all *call, const struct inode *inode, const char *why)
+{
+    call->live++;
+    call->node = inode->node;
+    (void)snprintf(call->why, sizeof(call->why), "%s", why);
+}
 
 /* LIVE and ours; what it holds that no copy of it holds is `*changed`. */
 static bool
@@ -210,18 +220,19 @@ freeze_live(void *arg, struct inode *inode)
     bool past_us = is_live_locked(call, inode, &changed) && changed && backing_is_written(inode);
     if (changed && !past_us) {
         if (!is_quiet(inode)) {
-            call->live++;
+            note_live(call, inode, "it is being written all the time");
         } else if (content_freeze_locked(call->service, inode, &err) != 0) {
             log_warn(volume, "cannot freeze node %lld for the barrier: %s", (long long)inode->node,
                      err.msg);
-            call->live++;
+            note_live(call, inode, err.msg);
         }
     }
     bool free_again = inode->stuck && inode->state != CONTENT_LIVE;
     inode->stuck = inode->stuck && !free_again;
     pthread_mutex_unlock(&inode->lock);
-    if (past_us && live_copy(call->service, inode, &err) != 1)
-        call->live++;
+    int copied = past_us ? live_copy(call->service, inode, &err) : 1;
+    if (copied != 1)
+        note_live(call, inode, copied < 0 ? err.msg : "its last copy is still on its way");
     if (free_again)
         inode_unref(&call->service->inodes, inode, false);
 }
@@ -238,30 +249,54 @@ clean_live(void *arg, struct inode *inode)
         content_freeze_locked(call->service, inode, &err) != 0) {
         log_warn(volume, "cannot end the writing of node %lld: %s", (long long)inode->node,
                  err.msg);
-        call->live++;
+        note_live(call, inode, err.msg);
     }
     pthread_mutex_unlock(&inode->lock);
 }
 
 /* The kernel sends the last RELEASE a moment after close(2) returned: give it that moment, then freeze what is open and
- * quiet. Answers how many files are never quiet. */
+ * quiet. call->live: how many files are never quiet. */
 #define RELEASE_GRACE (300 * NS_PER_MS)
 
-static uint64_t
-settle_open_files(struct volume_service *service, int64_t volume, int64_t deadline_ns)
+static void
+settle_open_files(struct freeze_all *call, int64_t deadline_ns)
 {
+    struct inode_table *inodes = &call->service->inodes;
     int64_t grace = clock_mono_ns() + RELEASE_GRACE;
-    struct freeze_all call = { .service = service, .volume = volume };
     for (;;) {
         int64_t now = clock_mono_ns();
-        call.live = 0;
-        inode_each(&service->inodes, now < grace ? count_live : freeze_live, &call);
-        if (call.live == 0)
-            inode_each(&service->inodes, clean_live, &call);
-        if (call.live == 0 || now >= deadline_ns)
-            return call.live;
+        call->live = 0;
+        inode_each(inodes, now < grace ? count_live : freeze_live, call);
+        if (call->live == 0)
+            inode_each(inodes, clean_live, call);
+        if (call->live == 0 || now >= deadline_ns)
+            return;
         clock_sleep_ns(5 * NS_PER_MS);
     }
+}
+
+struct path_call {
+    int64_t node;
+    char path[LIMIT_PATH + 1];
+};
+
+static int
+path_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct path_call *call = arg;
+    return index_node_path(tx, call->node, call->path, sizeof(call->path), err);
+}
+
+static int
+tell_live(const struct freeze_all *live, struct err *err)
+{
+    struct path_call call = { .node = live->node };
+    struct err unknown = ERR_INIT;
+    if (live->node == 0 || index_read(live->service->index, path_tx, &call, &unknown) != 0)
+        (void)snprintf(call.path, sizeof(call.path), "node %lld", (long long)live->node);
+    return err_set(err, ERR_NOT_SYNCED, "%llu open files were not synced, '%.200s' among them: %s",
+                   (unsigned long long)live->live, call.path,
+                   live->why[0] != '\0' ? live->why : "it was closed a moment ago");
 }
 
 /* Everything is in the bucket: what met a conflict on its way? */
@@ -306,17 +341,14 @@ static int
 run_barrier(struct volume_service *service, int64_t volume, int64_t deadline_ns,
             struct volume_barrier *out, struct err *err)
 {
+    struct freeze_all open = { .service = service, .volume = volume };
     rest_suspend(service);
-    uint64_t busy = settle_open_files(service, volume, deadline_ns);
+    settle_open_files(&open, deadline_ns);
     int rc = await_all(service, volume, deadline_ns, out, err);
     rest_resume(service);
     if (rc != 0)
         return -1;
-    if (busy > 0)
-        return err_set(err, ERR_NOT_SYNCED,
-                       "%llu files are being written all the time and were not synced",
-                       (unsigned long long)busy);
-    return 0;
+    return open.live > 0 ? tell_live(&open, err) : 0;
 }
 
 int
