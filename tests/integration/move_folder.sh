@@ -21,6 +21,7 @@ gateway_start "$WORK/state" "file://$WORK/bucket"
 check_status 0 "$HOLDFAST" volume create v
 check_status 0 "$HOLDFAST" mount v "$M"
 defer "while umount '$M' 2>/dev/null; do :; done"
+# shellcheck disable=SC2317 # called by name
 is_mounted() { mountpoint -q "$M" && ls "$M"; }
 
 cat >"$WORK/tree.py" <<'PYTHON'
