@@ -129,7 +129,8 @@ fill_live(struct volume_service *service, bool nowait, struct volume_attr *attr)
         move_time(inode, &st);
         attr->size = (uint64_t)st.st_size;
         attr->mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
-        attr->ctime_ns = attr_ctime(attr->ctime_ns, &st);
+        if (backing_changed_locked(inode))
+            attr->ctime_ns = attr_ctime(attr->ctime_ns, &st);
     }
     pthread_mutex_unlock(&inode->lock);
     inode_unref(&service->inodes, inode, false);

@@ -148,7 +148,8 @@ freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
         return -1;
     call->node.size = row->size;
     call->node.mtime_ns = row->mtime_ns;
-    call->node.ctime_ns = attr_ctime(call->node.ctime_ns, &call->st);
+    if (call->changed) /* else the file on disk only got its time when it was opened */
+        call->node.ctime_ns = attr_ctime(call->node.ctime_ns, &call->st);
     content_meta_fill(tx, &call->node, row, &call->meta);
     if ((call->node.flags & INDEX_NODE_ORPHAN) != 0)
         return keep_orphan(tx, call, err);

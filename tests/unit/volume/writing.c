@@ -511,6 +511,45 @@ a_sync_promises_no_bytes_that_came_later(void **state)
     assert_bucket("f", "second");
 }
 
+static int64_t
+ctime_of(int64_t node)
+{
+    struct volume_attr attr;
+    RUN_OK(rig.err, volume_getattr(rig.service, &rig.ctx, node, &attr, &rig.err));
+    return attr.ctime_ns;
+}
+
+/* A time in the future hides nothing: a file that is opened to write, and not written, has not changed. */
+static void
+opening_alone_moves_no_ctime(void **state)
+{
+    (void)state;
+    struct volume_attr attr;
+    struct volume_change change = { .bits = VOLUME_SET_MTIME,
+                                    .mtime_ns = clock_wall_ns() + 1000 * 86400 * NS_PER_S };
+    hold(HOOK_PUT); /* what is frozen is opened again, not a copy of what was synced */
+    save("f", "bytes");
+    int64_t node = node_of("f");
+    RUN_OK(rig.err, volume_setattr(rig.service, &rig.ctx, node, &change, &attr, &rig.err));
+    int64_t before = ctime_of(node);
+    for (int round = 0; round < 2; round++) {
+        clock_sleep_ns(20 * NS_PER_MS);
+        struct volume_file *file = open_at("f", O_RDWR);
+        assert_int_equal(ctime_of(node), before);
+        close_file(file);
+        assert_int_equal(ctime_of(node), before);
+        if (round == 0) {
+            release(HOOK_PUT);
+            flush();
+        }
+    }
+    struct volume_file *file = open_at("f", O_RDWR);
+    write_at(file, "BYTES", 0);
+    assert_true(ctime_of(node) > before);
+    close_file(file);
+    assert_true(ctime_of(node) > before);
+}
+
 /* The version is there, only what describes it beside its bytes could not be written: the handle is closed once. */
 static void
 a_close_counts_once_when_the_disk_is_full(void **state)
@@ -589,6 +628,7 @@ main(void)
                                         teardown_disk),
         cmocka_unit_test_setup_teardown(a_sync_promises_no_bytes_that_came_later, setup_disk,
                                         teardown_disk),
+        cmocka_unit_test_setup_teardown(opening_alone_moves_no_ctime, rig_setup, rig_teardown),
         cmocka_unit_test_setup_teardown(a_close_counts_once_when_the_disk_is_full, setup_disk,
                                         teardown_disk),
         cmocka_unit_test_setup_teardown(missing_staged_bytes_are_an_error_and_not_an_absence,
