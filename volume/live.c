@@ -42,6 +42,7 @@ struct live_copy {
     bool again;       /* not its first copy, or a barrier's */
     int64_t since_ns; /* wall: first seen changed */
     bool wanted;
+    bool nameless; /* unlinked by its owner: there is nothing to send, now or later */
 };
 
 /* Its rollback journal, as SQLite names it. */
@@ -105,7 +106,9 @@ check_rows(struct index_tx *tx, struct live_copy *copy, struct err *err)
     copy->wanted = false;
     if (index_node_get(tx, copy->inode->node, &copy->node, err) != 0)
         return -1;
-    if (copy->node.content != copy->live || (copy->node.flags & INDEX_NODE_ORPHAN) != 0)
+    bool orphan = (copy->node.flags & INDEX_NODE_ORPHAN) != 0;
+    copy->nameless = orphan && (copy->node.flags & INDEX_NODE_LOSER) == 0;
+    if (copy->node.content != copy->live || orphan)
         return 0;
     if (index_content_get(tx, copy->live, &copy->content, err) != 0)
         return -1;
@@ -449,7 +452,8 @@ live_copy(struct volume_service *service, struct inode *inode, struct err *err)
         copy.live = inode->content;
     }
     pthread_mutex_unlock(&inode->lock);
-    return live ? copy_noted(&copy, err) : 0;
+    int rc = live ? copy_noted(&copy, err) : 0;
+    return rc == 0 && copy.nameless ? 1 : rc;
 }
 
 /* ---- the thread ---- */

@@ -558,7 +558,7 @@ bool step_key(struct volume_service *service, int64_t volume, const char *key);
 /* live.c: copies of files that stay open go up every sync_open_ns. Close it before the sync engine. */
 int live_keeper_start(struct volume_service *service, struct err *err) MUST_CHECK;
 void live_keeper_close(struct volume_service *service);
-/* For a barrier: now, if it is quiet. 1: copied, and its key has work; 0: not LIVE, or its last copy is still on its way; ERR_BUSY: it
+/* For a barrier: now, if it is quiet. 1: copied, and its key has work, or it has no name any more; 0: not LIVE, or its last copy is still on its way; ERR_BUSY: it
  * does not rest. Without inode->lock. */
 int live_copy(struct volume_service *service, struct inode *inode, struct err *err) MUST_CHECK;
 /* Whether a file of this state holds what its last copy holds (`inode->live.version`). */

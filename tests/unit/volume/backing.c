@@ -203,6 +203,28 @@ test_a_barrier_copies(void **state)
     assert_bucket("f", "second");
 }
 
+/* A temporary file that its program unlinked has nothing to send: a barrier does not wait for it. */
+static void
+test_a_barrier_leaves_unlinked_files_alone(void **state)
+{
+    (void)state;
+    struct volume_backing bytes = { 0 };
+    if (!has_disk())
+        skip();
+    struct volume_file *file = open_at("f", O_RDWR | O_CREAT);
+    assert_int_equal(lend(file, &bytes), 0);
+    int fd = lent_fd(file);
+    unlink_at("f");
+    assert_int_equal(pwrite(fd, "first", 5, 0), 5);
+    clock_sleep_ns(50 * NS_PER_MS);
+    flush_all();
+    assert_false(in_bucket("f"));
+    assert_int_equal(pwrite(fd, "second", 6, 0), 6);
+    close_file(file);
+    (void)close(fd);
+    flush_all();
+}
+
 static void
 test_when_it_is_not_lent(void **state)
 {
@@ -269,6 +291,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_written_past_the_service, setup, rig_teardown),
         cmocka_unit_test_setup_teardown(test_not_written_is_no_version, setup, rig_teardown),
         cmocka_unit_test_setup_teardown(test_a_barrier_copies, setup, rig_teardown),
+        cmocka_unit_test_setup_teardown(test_a_barrier_leaves_unlinked_files_alone, setup,
+                                        rig_teardown),
         cmocka_unit_test_setup_teardown(test_when_it_is_not_lent, setup, rig_teardown),
         cmocka_unit_test_setup_teardown(test_little_room, setup_small_cache, rig_teardown),
         cmocka_unit_test_setup_teardown(test_little_room, setup_small_quota, rig_teardown),
