@@ -1,9 +1,8 @@
 #include "tests/unit/cache/cache_fixture.h"
 
-#include <errno.h>
-
 #include "base/sys.h"
 #include "base/ulid.h"
+#include "tests/support/full_disk.h"
 
 static void
 fill(struct cache_meta *meta, const char *path)
@@ -297,17 +296,6 @@ test_a_removed_file_keeps_its_room_while_open(void **state)
     assert_path(3, "third");
 }
 
-static ssize_t
-full_pwrite(int fd, const void *data, size_t len, off_t off)
-{
-    (void)fd;
-    (void)data;
-    (void)len;
-    (void)off;
-    errno = ENOSPC;
-    return -1;
-}
-
 /* A disk that is full when a meta is written: no content file, and nothing is lost of the others. */
 static void
 test_no_room_for_a_meta(void **state)
@@ -318,7 +306,7 @@ test_no_room_for_a_meta(void **state)
     make(1, "one");
     fill(&meta, "two");
     struct sys_table full = sys_real;
-    full.pwrite = full_pwrite;
+    full.pwrite = full_disk_pwrite;
     sys = &full;
     assert_null(cache_create(cache, 2, &meta, true, &err));
     assert_int_equal(err.code, ERR_NO_SPACE);

@@ -1,4 +1,5 @@
 /* What the disk refuses, and the order of syncs. */
+#include "tests/support/full_disk.h"
 #include "tests/unit/s3/file_fixture.h"
 
 /* ---- what the disk refuses ---- */
@@ -35,17 +36,6 @@ read_only_mkdir(int at, const char *path, mode_t mode)
     (void)path;
     (void)mode;
     errno = EROFS;
-    return -1;
-}
-
-static ssize_t
-full_disk(int fd, const void *data, size_t len, off_t off)
-{
-    (void)fd;
-    (void)data;
-    (void)len;
-    (void)off;
-    errno = ENOSPC;
     return -1;
 }
 
@@ -114,7 +104,7 @@ full_disk_keeps_the_old(void **state)
 
     assert_int_equal(put(store, "k", "old", none), 0);
     replace_calls();
-    faulty.pwrite = full_disk;
+    faulty.pwrite = full_disk_pwrite;
     assert_int_equal(put(store, "k", "new", none), -1);
     assert_int_equal(err.code, ERR_NO_SPACE);
     assert_int_equal(res.outcome, STORE_NOT_DONE);

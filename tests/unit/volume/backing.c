@@ -180,16 +180,25 @@ test_not_written_is_no_version(void **state)
     assert_true(after.synced);
 }
 
+/* A new file that a kernel writes by itself. */
+static struct volume_file *
+open_lent(const char *path, int *fd)
+{
+    struct volume_backing bytes = { 0 };
+    struct volume_file *file = open_at(path, O_RDWR | O_CREAT);
+    assert_int_equal(lend(file, &bytes), 0);
+    *fd = lent_fd(file);
+    return file;
+}
+
 static void
 test_a_barrier_copies(void **state)
 {
     (void)state;
-    struct volume_backing bytes = { 0 };
+    int fd = -1;
     if (!has_disk())
         skip();
-    struct volume_file *file = open_at("f", O_RDWR | O_CREAT);
-    assert_int_equal(lend(file, &bytes), 0);
-    int fd = lent_fd(file);
+    struct volume_file *file = open_lent("f", &fd);
     assert_int_equal(pwrite(fd, "first", 5, 0), 5);
     clock_sleep_ns(50 * NS_PER_MS);
     flush_all();
@@ -208,12 +217,10 @@ static void
 test_a_barrier_leaves_unlinked_files_alone(void **state)
 {
     (void)state;
-    struct volume_backing bytes = { 0 };
+    int fd = -1;
     if (!has_disk())
         skip();
-    struct volume_file *file = open_at("f", O_RDWR | O_CREAT);
-    assert_int_equal(lend(file, &bytes), 0);
-    int fd = lent_fd(file);
+    struct volume_file *file = open_lent("f", &fd);
     unlink_at("f");
     assert_int_equal(pwrite(fd, "first", 5, 0), 5);
     clock_sleep_ns(50 * NS_PER_MS);

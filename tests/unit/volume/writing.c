@@ -1,6 +1,5 @@
-#include <errno.h>
-
 #include "tests/support/fill.h"
+#include "tests/support/full_disk.h"
 #include "tests/unit/volume/volume_fixture.h"
 
 /* Writing opens: what may not be lost whatever else happens to the file meanwhile. */
@@ -389,11 +388,8 @@ static struct {
 static ssize_t
 full_pwrite(int fd, const void *data, size_t len, off_t off)
 {
-    if (atomic_load(&disk.full)) {
-        errno = ENOSPC;
-        return -1;
-    }
-    return sys_real.pwrite(fd, data, len, off);
+    bool full = atomic_load(&disk.full);
+    return full ? full_disk_pwrite(fd, data, len, off) : sys_real.pwrite(fd, data, len, off);
 }
 
 static int
