@@ -16,6 +16,7 @@
  *   file->running.lock                one file's hashes (never with another)
  *   cache->lock                       the table, the LRU list, the counts, references
  *   cache->reserve_lock               the reserve (never with another)
+ * Against this order cache_meta_unpair() only tries a meta_lock.
  */
 
 /* A content file on disk, or one that is removed and still open. */

@@ -83,7 +83,6 @@ run_op(struct index *index, struct index_op *op, bool alone, struct err *err)
     if (rc != SQLITE_OK)
         return index_fail(conn, rc, "change the index", err);
     op->done = true;
-    index_node_memo_clear(index);
     op->rc = op->fn(&tx, op->arg, op->err) < 0 ? -1 : 0;
     index_node_memo_clear(index);
     if (!in_transaction(index)) {
