@@ -74,7 +74,7 @@ read_settings(const json_t *body, struct volume_settings *settings, struct err *
                                          "storage_class", "encryption", NULL };
     const char *sync = settings->sync_close ? "close" : "background";
     int64_t quota = (int64_t)settings->quota;
-    int64_t days = settings->history_ns / DAY_NS;
+    int64_t days = -1;
     if (known_fields(body, known, err) < 0 ||
         json_opt_str(body, "prefix", &settings->prefix, err) < 0 ||
         json_opt_bool(body, "read_only", &settings->read_only, err) < 0 ||
@@ -88,11 +88,13 @@ read_settings(const json_t *body, struct volume_settings *settings, struct err *
         return err_set(err, ERR_INVAL, "sync must be 'background' or 'close'");
     if (quota < 0)
         return err_set(err, ERR_INVAL, "a quota cannot be negative");
-    if (days < 0 || days > 36500)
-        return err_set(err, ERR_INVAL, "history_days must be 0 to 36500");
+    bool given = json_object_get(body, "history_days") != NULL;
+    if (given && (days < 0 || days > 36500))
+        return err_set(err, ERR_INVAL, "history_days must be 0 (none is kept) to 36500");
     settings->sync_close = strcmp(sync, "close") == 0;
     settings->quota = (uint64_t)quota;
-    settings->history_ns = days * DAY_NS;
+    if (given)
+        settings->history_ns = days > 0 ? days * DAY_NS : -1;
     return 0;
 }
 

@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 7
+#define INDEX_FORMAT 8
 
 struct index_options {
     bool create;
@@ -76,6 +76,7 @@ struct index_volume {
     int64_t root;           /* node id of its root folder */
     char storage_class[64]; /* of its objects, "": the bucket's own */
     char encryption[320];   /* "AES256", "aws:kms", "aws:kms:KEY", "": the bucket's own */
+    int64_t history_count; /* at most so many replaced versions of a path are kept, 0: any number */
 };
 typedef int index_volume_fn(void *arg, const struct index_volume *row, struct err *err);
 int index_volume_get(struct index_tx *tx, int64_t id, struct index_volume *out,
@@ -170,6 +171,8 @@ struct index_key {
     uint64_t sequence; /* index_sequence() of the last change */
     int64_t
         modified_ns; /* the object's time in the last listing, 0: not listed since it was written */
+    int64_t
+        kept; /* 1: these very bytes lie elsewhere in the bucket too: in the history, or where their file was moved to */
 };
 typedef int index_key_fn(void *arg, const struct index_key *row, struct err *err);
 int index_key_get(struct index_tx *tx, const char *key, struct index_key *out,
@@ -326,6 +329,90 @@ int index_version_insert(struct index_tx *tx, struct index_version *row,
                          struct err *err) MUST_CHECK;
 int index_version_of_node(struct index_tx *tx, int64_t node, unsigned limit, index_version_fn *fn,
                           void *arg, struct err *err) MUST_CHECK; /* newest first */
+/* The last row of this version; ERR_NOT_FOUND. */
+int index_version_find(struct index_tx *tx, const char *version, struct index_version *out,
+                       struct err *err) MUST_CHECK;
+int index_version_of_run(struct index_tx *tx, const char *run, index_version_fn *fn, void *arg,
+                         struct err *err) MUST_CHECK; /* oldest first */
+
+/* ---- history: versions that are the present ones no more, each a copy in the bucket ---- */
+enum index_history_state {
+    INDEX_HISTORY_COPYING = 1, /* the copy was, or is about to be, asked for */
+    INDEX_HISTORY_KEPT = 2,
+};
+struct index_history {
+    char id[ULID_SIZE]; /* in the copy's key, made when the version went */
+    int64_t volume;
+    int64_t node;                                     /* whose version it was, 0: unknown */
+    int state;                                        /* enum index_history_state */
+    char version[ULID_SIZE], base_version[ULID_SIZE]; /* "" foreign */
+    char source_etag[LIMIT_ETAG];                     /* at the file's key */
+    char etag[LIMIT_ETAG];                            /* of the copy */
+    char sha256[SHA256_HEX];                          /* "" unknown */
+    uint64_t size;
+    char path[LIMIT_PATH + 1]; /* the file's when it went */
+    char actor[64], run[64];   /* who made it */
+    int64_t made_ns;           /* 0: unknown */
+    int64_t gone_ns;
+    char gone_op[16]; /* "write", "replace", "delete", "move" */
+    char gone_actor[64], gone_run[64];
+};
+typedef int index_history_fn(void *arg, const struct index_history *row, struct err *err);
+int index_history_put(struct index_tx *tx, const struct index_history *row,
+                      struct err *err) MUST_CHECK; /* insert or replace */
+int index_history_get(struct index_tx *tx, const char *id, struct index_history *out,
+                      struct err *err) MUST_CHECK;
+int index_history_delete(struct index_tx *tx, const char *id,
+                         struct err *err) MUST_CHECK; /* absent is fine */
+/* `fn` > 0: stop. It may not change the history. */
+/* Of one path, newest first, at most `limit`. */
+int index_history_at(struct index_tx *tx, int64_t volume, const char *path, unsigned limit,
+                     index_history_fn *fn, void *arg, struct err *err) MUST_CHECK;
+/* Of all paths that begin with `prefix` ("": all), by path, then oldest first. */
+int index_history_below(struct index_tx *tx, int64_t volume, const char *prefix,
+                        index_history_fn *fn, void *arg, struct err *err) MUST_CHECK;
+/* Of this path and all that come after it, by path, then oldest first. */
+int index_history_from(struct index_tx *tx, int64_t volume, const char *path, index_history_fn *fn,
+                       void *arg, struct err *err) MUST_CHECK;
+/* Newest first, at most `limit`. */
+int index_history_of_node(struct index_tx *tx, int64_t node, unsigned limit, index_history_fn *fn,
+                          void *arg, struct err *err) MUST_CHECK;
+int index_history_of_version(struct index_tx *tx, const char *version, index_history_fn *fn,
+                             void *arg, struct err *err) MUST_CHECK;
+/* What went by this run, oldest first. */
+int index_history_of_run(struct index_tx *tx, const char *run, index_history_fn *fn, void *arg,
+                         struct err *err) MUST_CHECK;
+/* All behind `after` ("": from the oldest), at most `limit`. */
+int index_history_each(struct index_tx *tx, const char *after, unsigned limit, index_history_fn *fn,
+                       void *arg, struct err *err) MUST_CHECK;
+/* Kept copies of a volume and their bytes. */
+int index_history_usage(struct index_tx *tx, int64_t volume, uint64_t *count, uint64_t *bytes,
+                        struct err *err) MUST_CHECK;
+
+/* ---- changes: what was done to names, and by whom ---- */
+struct index_change {
+    int64_t id;
+    int64_t volume, node, parent;
+    char op[16]; /* "delete", "rmdir", "rename", "mkdir", "create" */
+    char path[LIMIT_PATH + 1];
+    char to_path[LIMIT_PATH + 1]; /* rename */
+    char key[LIMIT_KEY + 1];      /* delete: where the newest synced bytes lay, "" never synced */
+    char version[ULID_SIZE];      /* delete: of these */
+    uint32_t mode;                /* rmdir: with file type */
+    char actor[64], run[64];
+    int64_t time_ns;
+};
+typedef int index_change_fn(void *arg, const struct index_change *row, struct err *err);
+int index_change_insert(struct index_tx *tx, struct index_change *row,
+                        struct err *err) MUST_CHECK; /* sets id */
+/* The last one about this key; ERR_NOT_FOUND. */
+int index_change_of_key(struct index_tx *tx, const char *key, struct index_change *out,
+                        struct err *err) MUST_CHECK;
+int index_change_of_run(struct index_tx *tx, const char *run, index_change_fn *fn, void *arg,
+                        struct err *err) MUST_CHECK; /* oldest first */
+/* Those before `before_ns` go, at most `limit`; *count: how many went. */
+int index_change_prune(struct index_tx *tx, int64_t volume, int64_t before_ns, unsigned limit,
+                       unsigned *count, struct err *err) MUST_CHECK;
 
 /* ---- conflicts: losers' bytes, and torn saves found by recovery ---- */
 struct index_conflict {

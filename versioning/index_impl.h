@@ -75,7 +75,7 @@ extern const struct index_table index_table_extras, index_table_links;
 extern const struct index_table index_table_counters, index_table_meta, index_table_volumes,
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
     index_table_versions, index_table_conflicts, index_table_answers, index_table_mounts,
-    index_table_uploads;
+    index_table_uploads, index_table_history, index_table_changes;
 
 /* ---- statements ---- */
 /* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
@@ -166,6 +166,34 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(UPLOAD_OF_KEY, SELECT, &index_table_uploads, "WHERE key = ?1 ORDER BY id")                   \
     X(VERSION_INSERT, INSERT, &index_table_versions, "")                                           \
     X(VERSION_OF_NODE, SELECT, &index_table_versions, "WHERE node = ?1 ORDER BY id DESC")          \
+    X(VERSION_FIND, SELECT, &index_table_versions, "WHERE version = ?1 ORDER BY id DESC")          \
+    X(VERSION_OF_RUN, SELECT, &index_table_versions, "WHERE run = ?1 AND run <> x'' ORDER BY id")  \
+    X(HISTORY_PUT, REPLACE, &index_table_history, "")                                              \
+    X(HISTORY_GET, SELECT, &index_table_history, "WHERE id = ?1")                                  \
+    X(HISTORY_DELETE, DELETE, &index_table_history, "WHERE id = ?1")                               \
+    X(HISTORY_AT, SELECT, &index_table_history,                                                    \
+      "WHERE volume = ?1 AND path = ?2 ORDER BY id DESC")                                          \
+    X(HISTORY_BELOW, SELECT, &index_table_history,                                                 \
+      "WHERE volume = ?1 AND path >= ?2 AND path < ?3 ORDER BY path, id")                          \
+    X(HISTORY_FROM, SELECT, &index_table_history,                                                  \
+      "WHERE volume = ?1 AND path >= ?2 ORDER BY path, id")                                        \
+    X(HISTORY_OF_NODE, SELECT, &index_table_history,                                               \
+      "WHERE node = ?1 AND node <> 0 ORDER BY id DESC")                                            \
+    X(HISTORY_OF_VERSION, SELECT, &index_table_history,                                            \
+      "WHERE version = ?1 AND version <> '' ORDER BY id DESC")                                     \
+    X(HISTORY_OF_RUN, SELECT, &index_table_history,                                                \
+      "WHERE gone_run = ?1 AND gone_run <> x'' ORDER BY id")                                       \
+    X(HISTORY_EACH, SELECT, &index_table_history, "WHERE id > ?1 ORDER BY id")                     \
+    X(HISTORY_USAGE, RAW, NULL,                                                                    \
+      "SELECT count(*), coalesce(sum(size), 0) FROM history WHERE volume = ?1 AND state = 2")      \
+    X(VOLUME_DELETE_HISTORY, DELETE, &index_table_history, "WHERE volume = ?1")                    \
+    X(VOLUME_DELETE_CHANGES, DELETE, &index_table_changes, "WHERE volume = ?1")                    \
+    X(CHANGE_INSERT, INSERT, &index_table_changes, "")                                             \
+    X(CHANGE_OF_KEY, SELECT, &index_table_changes,                                                 \
+      "WHERE key = ?1 AND key <> x'' ORDER BY id DESC")                                            \
+    X(CHANGE_OF_RUN, SELECT, &index_table_changes, "WHERE run = ?1 AND run <> x'' ORDER BY id")    \
+    X(CHANGE_OLD, SELECT, &index_table_changes, "WHERE id > ?1 ORDER BY id")                       \
+    X(CHANGE_DELETE, DELETE, &index_table_changes, "WHERE id = ?1")                                \
     X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                           \
     X(CONFLICT_GET, SELECT, &index_table_conflicts, "WHERE id = ?1")                               \
     X(CONFLICT_EACH, SELECT, &index_table_conflicts, "ORDER BY time_ns, id")                       \

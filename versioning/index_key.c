@@ -8,6 +8,7 @@ static const struct index_column columns[] = {
     INDEX_COLUMN(index_key, TEXT, sha256),   INDEX_COLUMN(index_key, UINT, size),
     INDEX_COLUMN(index_key, INT, owner),     INDEX_COLUMN(index_key, BOOL, discard),
     INDEX_COLUMN(index_key, UINT, sequence), INDEX_COLUMN(index_key, INT, modified_ns),
+    INDEX_COLUMN(index_key, LATER, kept),
 };
 const struct index_table index_table_keys = INDEX_TABLE(index_key, "keys", columns);
 

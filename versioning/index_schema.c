@@ -126,9 +126,33 @@ static const char schema_6[] = "DROP TABLE opens;";
 /* Work items of moved folders (volume/move.c): a program of format 6 would take one for a key with nothing to do and drop it. */
 static const char schema_7[] = "CREATE INDEX nodes_folders ON nodes (parent) WHERE kind = 2;";
 
+/* Copies of versions that are no longer the present ones, and what was done to names. A program of format 7 would replace and delete
+ * without keeping anything. */
+static const char schema_8[] =
+    "ALTER TABLE keys ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE volumes ADD COLUMN history_count INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE history (id TEXT PRIMARY KEY, volume INTEGER NOT NULL, node INTEGER NOT NULL,"
+    "  state INTEGER NOT NULL, version TEXT NOT NULL, base_version TEXT NOT NULL,"
+    "  source_etag TEXT NOT NULL, etag TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL,"
+    "  path BLOB NOT NULL, actor BLOB NOT NULL, run BLOB NOT NULL, made_ns INTEGER NOT NULL,"
+    "  gone_ns INTEGER NOT NULL, gone_op TEXT NOT NULL, gone_actor BLOB NOT NULL,"
+    "  gone_run BLOB NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX history_path ON history (volume, path, id);"
+    "CREATE INDEX history_node ON history (node, id) WHERE node <> 0;"
+    "CREATE INDEX history_version ON history (version) WHERE version <> '';"
+    "CREATE INDEX history_run ON history (gone_run) WHERE gone_run <> x'';"
+    "CREATE INDEX versions_version ON versions (version);"
+    "CREATE INDEX versions_run ON versions (run) WHERE run <> x'';"
+    "CREATE TABLE changes (id INTEGER PRIMARY KEY, volume INTEGER NOT NULL, node INTEGER NOT NULL,"
+    "  parent INTEGER NOT NULL, op TEXT NOT NULL, path BLOB NOT NULL, to_path BLOB NOT NULL,"
+    "  key BLOB NOT NULL, version TEXT NOT NULL, mode INTEGER NOT NULL, actor BLOB NOT NULL,"
+    "  run BLOB NOT NULL, time_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX changes_key ON changes (key) WHERE key <> x'';"
+    "CREATE INDEX changes_run ON changes (run) WHERE run <> x'';";
+
 /* Step i leads from format i to i + 1. */
 static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4,
-                                                 schema_5, schema_6, schema_7 };
+                                                 schema_5, schema_6, schema_7, schema_8 };
 
 /* What a new index starts with. */
 static int

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "versioning/index_impl.h"
 
 /* What was synced, and the conflicts. */
@@ -59,6 +61,37 @@ index_version_of_node(struct index_tx *tx, int64_t node, unsigned limit, index_v
     index_bind_int(&query, 1, node);
     int rc = 0;
     while (limit-- > 0 && (rc = index_query_row(&query, &index_table_versions, &row, err)) == 1) {
+        if ((rc = fn(arg, &row, err)) != 0)
+            break;
+    }
+    return rc < 0 ? -1 : 0;
+}
+
+int
+index_version_find(struct index_tx *tx, const char *version, struct index_version *out,
+                   struct err *err)
+{
+    scope_query query;
+    if (index_query_start(tx, STATEMENT_VERSION_FIND, &query, err) != 0)
+        return -1;
+    index_bind_text(&query, 1, version);
+    int rc = index_query_row(&query, &index_table_versions, out, err);
+    if (rc == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no version '%s'", version);
+    return rc < 0 ? -1 : 0;
+}
+
+int
+index_version_of_run(struct index_tx *tx, const char *run, index_version_fn *fn, void *arg,
+                     struct err *err)
+{
+    struct index_version row;
+    scope_query query;
+    if (index_query_start(tx, STATEMENT_VERSION_OF_RUN, &query, err) != 0)
+        return -1;
+    index_bind_bytes(&query, 1, run, strlen(run));
+    int rc;
+    while ((rc = index_query_row(&query, &index_table_versions, &row, err)) == 1) {
         if ((rc = fn(arg, &row, err)) != 0)
             break;
     }

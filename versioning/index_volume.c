@@ -6,7 +6,7 @@ static const struct index_column columns[] = {
     INDEX_COLUMN(index_volume, BOOL, sync_close), INDEX_COLUMN(index_volume, UINT, quota),
     INDEX_COLUMN(index_volume, INT, history_ns),  INDEX_COLUMN(index_volume, INT, created_ns),
     INDEX_COLUMN(index_volume, INT, root),        INDEX_COLUMN(index_volume, TEXT, storage_class),
-    INDEX_COLUMN(index_volume, TEXT, encryption),
+    INDEX_COLUMN(index_volume, TEXT, encryption), INDEX_COLUMN(index_volume, LATER, history_count),
 };
 const struct index_table index_table_volumes = INDEX_TABLE(index_volume, "volumes", columns);
 
@@ -94,7 +94,8 @@ index_volume_delete(struct index_tx *tx, int64_t id, struct err *err)
         STATEMENT_VOLUME_DELETE_KEYS,      STATEMENT_VOLUME_DELETE_CONTENTS,
         STATEMENT_VOLUME_DELETE_INTENTS,   STATEMENT_VOLUME_DELETE_VERSIONS,
         STATEMENT_VOLUME_DELETE_CONFLICTS, STATEMENT_VOLUME_DELETE_MOUNTS,
-        STATEMENT_VOLUME_DELETE_USAGE,
+        STATEMENT_VOLUME_DELETE_USAGE,     STATEMENT_VOLUME_DELETE_HISTORY,
+        STATEMENT_VOLUME_DELETE_CHANGES,
     };
     int changes = 0;
     tx->index->volume_known = false;

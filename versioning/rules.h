@@ -46,6 +46,7 @@
     X(RULE_UNLINK_DURABLE, "3",         "a content file is removed only when the end of its row is durable")           \
     X(RULE_ATTEMPT_ROW,    "1, INV-2",  "the attempt is in the index before the request is sent")                      \
     X(RULE_ATTEMPT_FULL,   "1, INV-2",  "and durably: what made the old bytes unneeded outlives a power cut")          \
+    X(RULE_PRESERVE,       "5, promise 3", "what is replaced or deleted is copied to the history first")                  \
     X(RULE_FETCH_MATCH,    "4, INV-1",  "every GET names the ETag that it expects")                                    \
     X(RULE_LISTING,        "8",         "a listing judges only keys unchanged since it began")
 /* clang-format on */

@@ -261,6 +261,21 @@ decide_absent(const struct sync_view *view, struct sync_decision *out)
     /* else a foreign object, which the listing shows */
 }
 
+/* A write that ends the present version of the key: its bytes have to lie somewhere else first. Not so when the same bytes come back
+ * with other attributes. */
+static bool
+ends_unkept(const struct sync_view *view, const struct sync_decision *decision)
+{
+    const struct sync_have *have = &view->have;
+
+    if (!view->rules.history || !have->present || have->kept || !sync_rule_on(RULE_PRESERVE))
+        return false;
+    if (decision->action == SYNC_DELETE)
+        return true;
+    return decision->action == SYNC_PUT && !decision->cond_absent &&
+           !equal_content(view->want.sha256, have->sha256);
+}
+
 void
 sync_decide(const struct sync_view *view, struct sync_decision *out)
 {
@@ -271,6 +286,10 @@ sync_decide(const struct sync_view *view, struct sync_decision *out)
         decide_present(view, out);
     else
         decide_absent(view, out);
+    if (ends_unkept(view, out)) {
+        out->action = SYNC_PRESERVE;
+        out->checked = false;
+    }
 }
 
 void

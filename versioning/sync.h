@@ -47,6 +47,7 @@ struct sync_have {
     bool discard; /* nobody needs these bytes and the tree knew this very version: it is our base, to be replaced
                                 or deleted. Goes with owner 0: a moved node's old key keeps its owner, without discard,
                                 until the node is synced (or parked) elsewhere. With an owner, the owner wins */
+    bool kept; /* these very bytes lie elsewhere too: in the history, or where their file was moved to */
     bool owner_home_free; /* owner is another node: nothing lies at, and no attempt runs on, the owner's home key, and the
                                 owner can be synced there now (not kept LIVE by a writer) */
 };
@@ -73,6 +74,7 @@ struct sync_rules {
     bool put_if_match;
     bool delete_if_match;
     bool lease_held; /* the volume's writer lease is ours and not near its end */
+    bool history;    /* what is replaced or deleted here is kept first */
     uint64_t epoch;  /* of that lease */
 };
 
@@ -98,7 +100,8 @@ enum sync_action {
     SYNC_FETCH,    /* bring the node's bytes from where they lie (If-Match), decide again */
     SYNC_EVACUATE, /* the owner's home key must be synced first: queue it, come back */
     SYNC_PARK, /* the owner's home key is not free (a cycle): put its bytes under .holdfast/park/, record, decide again */
-    SYNC_PUT,  /* conditional PUT (cond_absent / cond_etag) of want.version */
+    SYNC_PRESERVE, /* copy what lies here (cond_etag) to the history, record that it is kept, decide again */
+    SYNC_PUT, /* conditional PUT (cond_absent / cond_etag) of want.version */
     SYNC_DELETE, /* DELETE of cond_etag: with If-Match, or, where `checked`, HEAD must still show cond_etag first */
     SYNC_CONFLICT, /* the bucket holds what is not our base, as `have` already says: keep the loser (effect given) */
     SYNC_ADOPT, /* a clean file's object was replaced by equal content (sha256): effect given. Where the file is dirty or

@@ -200,6 +200,14 @@ volume_find(struct volume_service *service, const char *name, struct volume_info
     return index_read(service->index, find_tx, &call, err);
 }
 
+static int64_t
+history_of(const struct volume_settings *settings, int64_t otherwise)
+{
+    if (settings->history_ns == 0)
+        return otherwise;
+    return settings->history_ns > 0 ? settings->history_ns : 0;
+}
+
 int
 volume_create(struct volume_service *service, const struct volume_settings *settings,
               struct volume_info *out, struct err *err)
@@ -218,7 +226,7 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
     row->read_only = settings->read_only;
     row->sync_close = settings->sync_close;
     row->quota = settings->quota;
-    row->history_ns = settings->history_ns > 0 ? settings->history_ns : DEFAULT_HISTORY;
+    row->history_ns = history_of(settings, DEFAULT_HISTORY);
     row->created_ns = clock_wall_ns();
     if (set_placement(row, settings, err) != 0)
         return -1;
@@ -336,8 +344,7 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
     call->row.read_only = call->settings->read_only;
     call->row.sync_close = call->settings->sync_close;
     call->row.quota = call->settings->quota;
-    if (call->settings->history_ns > 0)
-        call->row.history_ns = call->settings->history_ns;
+    call->row.history_ns = history_of(call->settings, call->row.history_ns);
     if (set_placement(&call->row, call->settings, err) != 0)
         return -1;
     return index_volume_update(tx, &call->row, err);

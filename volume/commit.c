@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/extra_impl.h"
 #include "volume/form_impl.h"
 #include "volume/link_impl.h"
 
@@ -214,6 +215,19 @@ make_room(struct index_tx *tx, struct commit_call *call, struct err *err)
 }
 
 static int
+be_like(struct index_tx *tx, struct commit_call *call, struct err *err)
+{
+    const struct volume_like *like = call->args->like;
+    if (like == NULL)
+        return 0;
+    if (like->has_owner) {
+        call->node.uid = like->uid;
+        call->node.gid = like->gid;
+    }
+    return extra_save(tx, call->node.id, like->extra, err);
+}
+
+static int
 write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
 {
     struct volume_name at = { .parent = call->parent, .name = call->name, .len = call->name_len };
@@ -245,7 +259,7 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
     call->node.size = call->content.size;
     call->node.mtime_ns = call->content.mtime_ns;
     call->node.ctime_ns = clock_wall_ns();
-    if (index_node_update(tx, &call->node, err) != 0 ||
+    if (be_like(tx, call, err) != 0 || index_node_update(tx, &call->node, err) != 0 ||
         key_of_node(tx, &call->node, call->key, err) != 0)
         return -1;
     return key_want_sync(tx, call->node.volume, call->key, 0, err);

@@ -62,6 +62,12 @@ record_version(struct index_tx *tx, const struct index_node *node, const char *p
     text_set(row.actor, content->actor);
     text_set(row.run, content->run);
     (void)snprintf(row.op, sizeof(row.op), "put");
+    /* The bytes of its base under a new id: the file moved, or has other attributes. */
+    struct index_version base;
+    if (content->base_version[0] != '\0' && content->sha256[0] != '\0' &&
+        index_version_find(tx, content->base_version, &base, &ignored) == 0 &&
+        strcmp(base.sha256, content->sha256) == 0)
+        (void)snprintf(row.op, sizeof(row.op), "move");
     if (path != NULL)
         text_set(row.path, path);
     else if (index_node_path(tx, node->id, row.path, sizeof(row.path), &ignored) != 0)
@@ -174,6 +180,22 @@ effect_discard(struct view_change *change, const char *key, struct err *err)
     return key_want_since(change->tx, volume, key, change->kv->intent.since_ns, err);
 }
 
+/* What the file left at its former place is what lies at the new one: it needs no keeping. */
+static int
+mark_moved(struct index_tx *tx, const char *old, const struct sync_have *have, struct err *err)
+{
+    struct index_key row;
+    struct err missing = ERR_INIT;
+    if (have->sha256[0] == '\0')
+        return 0;
+    if (index_key_get(tx, old, &row, &missing) != 0)
+        return effect_not_found(&missing, err);
+    if (strcmp(row.sha256, have->sha256) != 0)
+        return 0;
+    row.kept = 1;
+    return index_key_put(tx, &row, err);
+}
+
 static int
 place_node(struct view_change *change, struct index_node *node, struct err *err)
 {
@@ -189,7 +211,11 @@ place_node(struct view_change *change, struct index_node *node, struct err *err)
         link_want(tx, node, 0, change->kv->intent.since_ns, err) != 0)
         return -1;
     change->more |= (node->flags & INDEX_NODE_LINKED) != 0;
-    return strcmp(old, key) == 0 ? 0 : effect_discard(change, old, err);
+    if (strcmp(old, key) == 0 || old[0] == '\0')
+        return 0;
+    if (mark_moved(tx, old, &effect->have, err) != 0)
+        return -1;
+    return effect_discard(change, old, err);
 }
 
 static int

@@ -2,7 +2,7 @@
 
 #include "base/path.h"
 #include "volume/form_impl.h"
-#include "volume/service_impl.h"
+#include "volume/preserve_impl.h"
 
 /* mkdir, symlink, mknod: each is one index transaction. */
 
@@ -62,6 +62,7 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
     if (node_insert_inline(tx, &call->node, &kind.content, err) != 0 ||
         key_of_node(tx, &call->node, key, err) != 0 ||
         key_want_sync(tx, call->node.volume, key, 0, err) != 0 ||
+        change_note(tx, call->ctx, CHANGE_MAKE, &call->node, NULL, err) != 0 ||
         attr_fill(tx, &call->node, call->attr, err) != 0 ||
         index_node_get(tx, call->at->parent, &dir, err) != 0)
         return -1;

@@ -39,6 +39,7 @@ object_meta_make(const struct index_node *node, const struct index_content *cont
         set_if(out, "holdfast-node", node->ulid, err) != 0 ||
         set_if(out, "holdfast-base", content->base_version, err) != 0 ||
         set_if(out, "holdfast-run", content->run, err) != 0 ||
+        set_if(out, "holdfast-actor", content->actor, err) != 0 ||
         dialect_write(node, content, out, err) != 0)
         return -1;
     return epoch == 0 ? 0 : set_u64(out, "holdfast-epoch", epoch, err);

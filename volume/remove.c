@@ -1,4 +1,5 @@
 #include "volume/link_impl.h"
+#include "volume/preserve_impl.h"
 
 /* unlink and rmdir: one index transaction, whatever lies behind the name. */
 
@@ -80,6 +81,8 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_node gone = call->node;
     bool left = (gone.flags & (INDEX_NODE_LINK | INDEX_NODE_LINKED)) != 0;
     if (link_inode_of(tx, &gone, &call->inode, err) != 0 ||
+        change_note(tx, call->ctx, call->dir ? CHANGE_RMDIR : CHANGE_DELETE, &gone, NULL, err) !=
+            0 ||
         node_unname(call->service, tx, &gone, true, &call->drop, err) != 0 ||
         (left && index_node_get(tx, call->inode, &call->left, err) != 0) ||
         node_touch_dir(tx, call->at->parent, err) != 0 ||

@@ -5,6 +5,7 @@
 #include "volume/form_impl.h"
 #include "volume/link_impl.h"
 #include "volume/move_impl.h"
+#include "volume/preserve_impl.h"
 
 /* Renames: one index transaction, whatever lies below; the objects follow (docs/mechanisms.md section 7). */
 
@@ -110,13 +111,43 @@ replace_target(struct index_tx *tx, struct rename_call *call, struct index_node 
     return left ? index_node_get(tx, call->target_inode, &call->left, err) : 0;
 }
 
+/* Its end comes first: the name is free when the other one takes it. */
+static int
+note_replaced(struct index_tx *tx, const struct rename_call *call, struct err *err)
+{
+    bool dir = call->target.kind == INDEX_DIR;
+    return change_note(tx, call->ctx, dir ? CHANGE_RMDIR : CHANGE_DELETE, &call->target, NULL, err);
+}
+
+/* Before the rows change. */
+static int
+note_rename(struct index_tx *tx, const struct rename_call *call, const struct index_node *node,
+            const struct volume_name *to, struct err *err)
+{
+    char path[LIMIT_PATH + 1];
+    if (!change_wanted(call->ctx, CHANGE_RENAME, node))
+        return 0;
+    if (index_node_path(tx, to->parent, path, sizeof(path), err) != 0)
+        return -1;
+    size_t len = strlen(path);
+    int more = snprintf(path + len, sizeof(path) - len, "%s%.*s", len > 0 ? "/" : "", (int)to->len,
+                        to->name);
+    if (more < 0 || (size_t)more >= sizeof(path) - len)
+        return err_set(err, ERR_NAME_TOO_LONG, "the path would be too long");
+    return change_note(tx, call->ctx, CHANGE_RENAME, node, path, err);
+}
+
 static int
 rename_rows(struct index_tx *tx, struct rename_call *call, struct err *err)
 {
     char old_key[LIMIT_KEY + 1];
-    if (key_of_node(tx, &call->moved, old_key, err) != 0)
+    bool exchanged = call->has_target && (call->flags & RENAME_EXCHANGE) != 0;
+    if (key_of_node(tx, &call->moved, old_key, err) != 0 ||
+        (call->has_target && !exchanged && note_replaced(tx, call, err) != 0) ||
+        note_rename(tx, call, &call->moved, call->to, err) != 0 ||
+        (exchanged && note_rename(tx, call, &call->target, call->from, err) != 0))
         return -1;
-    if (call->has_target && (call->flags & RENAME_EXCHANGE) != 0) {
+    if (exchanged) {
         if (exchange(tx, call, err) != 0)
             return -1;
     } else {

@@ -111,6 +111,7 @@ struct lease_keeper;
 struct live_keeper;
 struct lister;
 struct uploads;
+struct ticker;
 
 /* gone.c: keys whose objects ended lately. */
 #define GONE_KEYS 1024u
@@ -162,6 +163,7 @@ struct volume_service {
     struct live_keeper *live; /* NULL: files that stay open are synced by a barrier only */
     struct lister *lister;
     struct uploads *uploads;
+    struct ticker *pruner;
     struct fetcher *fetcher;
     struct lock_table *locks;
     pthread_mutex_t drop_lock; /* leaf */

@@ -2,6 +2,7 @@
 #include "volume/extra_impl.h"
 #include "volume/link_impl.h"
 #include "volume/move_impl.h"
+#include "volume/preserve_impl.h"
 
 /*
  * One key brought to what the tree says: decide, do one step without any lock, commit its effect, decide anew
@@ -137,20 +138,11 @@ step_begin(struct step *step, struct index_tx *tx, struct err *err)
     return index_intent_put(tx, &row, err);
 }
 
-/* What is about to be replaced or deleted is kept first (docs/mechanisms.md section 5). There is no history yet, so nothing
- * is kept; the place in the order is here, between the decision and the attempt. */
-static bool
-must_preserve(const struct step *step)
-{
-    (void)step;
-    return false;
-}
-
 static bool
 begins_at_once(const struct step *step)
 {
     const struct sync_decision *decision = &step->decision;
-    if (decision->checked || must_preserve(step))
+    if (decision->checked)
         return false;
     return decision->action == SYNC_DELETE ||
            (decision->action == SYNC_PUT && !step->kv.prepare && step->kv.content.id != 0);
@@ -338,6 +330,8 @@ take_step(struct step *step, struct err *err)
         return wait_a_bit(step, evacuate_tx, err);
     case SYNC_PARK:
         return step_bytes_park(step, err);
+    case SYNC_PRESERVE:
+        return preserve_step(step, err);
     case SYNC_PUT:
         return step_request_put(step, err);
     case SYNC_DELETE:

@@ -134,7 +134,17 @@ prepare_tx(struct index_tx *tx, void *arg, struct err *err)
     row.flags |= CONTENT_ACKED;
     text_set(row.base_version, kv->node.version);
     text_set(row.base_etag, kv->node.etag);
-    (void)snprintf(row.actor, sizeof(row.actor), "sync");
+    /* Whose bytes they are does not change by it. */
+    struct index_version made;
+    struct err unknown = ERR_INIT;
+    bool known = kv->node.version[0] != '\0' &&
+                 index_version_find(tx, kv->node.version, &made, &unknown) == 0;
+    if (!known && kv->node.version[0] != '\0' && unknown.code != ERR_NOT_FOUND) {
+        *err = unknown;
+        return -1;
+    }
+    text_set(row.actor, known ? made.actor : "sync");
+    text_set(row.run, known ? made.run : "");
     if (ulid_new(row.version, err) != 0)
         return -1;
     cache_pin(step->service->cache, row.id);

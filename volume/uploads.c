@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/scope.h"
+#include "base/ticker.h"
 #include "volume/uploads.h"
 
 /*
@@ -27,9 +28,7 @@ struct uploads {
     struct volume_service *service;
     char life[ULID_SIZE]; /* this process's: rows with another one are leftovers */
     pthread_mutex_t lock; /* a leaf */
-    pthread_cond_t wake;
-    pthread_t thread;
-    bool started, stopping;
+    struct ticker *ticker;
     uint64_t foreign; /* found by the last sweep */
     atomic_uint rows; /* about as many as the table has; 0 is exact */
 };
@@ -304,26 +303,14 @@ uploads_sweep(struct volume_service *service, struct err *err)
 
 /* ---- the thread ---- */
 
-static void *
-sweep_main(void *arg)
+static int64_t
+sweep_now(void *arg)
 {
-    struct uploads *uploads = arg;
-    pthread_mutex_lock(&uploads->lock);
-    while (!uploads->stopping) {
-        struct err err = ERR_INIT;
-        pthread_mutex_unlock(&uploads->lock);
-        int rc = uploads_sweep(uploads->service, &err);
-        if (rc != 0)
-            log_debug(sync, "the sweep of uploads did not end well: %s", err.msg);
-        int64_t until = clock_mono_ns() + (rc == 0 ? SWEEP_EVERY : SWEEP_RETRY);
-        struct timespec at = { .tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S };
-        pthread_mutex_lock(&uploads->lock);
-        while (!uploads->stopping &&
-               pthread_cond_timedwait(&uploads->wake, &uploads->lock, &at) != ETIMEDOUT)
-            continue;
-    }
-    pthread_mutex_unlock(&uploads->lock);
-    return NULL;
+    struct err err = ERR_INIT;
+    int rc = uploads_sweep(arg, &err);
+    if (rc != 0)
+        log_debug(sync, "the sweep of uploads did not end well: %s", err.msg);
+    return rc == 0 ? SWEEP_EVERY : SWEEP_RETRY;
 }
 
 static int
@@ -342,12 +329,7 @@ uploads_open(struct volume_service *service, struct err *err)
         free(uploads);
         return err_nomem(err);
     }
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&uploads->lock, NULL);
-    pthread_cond_init(&uploads->wake, &attr);
-    pthread_condattr_destroy(&attr);
     uploads->service = service;
     service->uploads = uploads;
     call->uploads = uploads;
@@ -360,28 +342,17 @@ uploads_open(struct volume_service *service, struct err *err)
 int
 uploads_start(struct volume_service *service, struct err *err)
 {
-    struct uploads *uploads = service->uploads;
-    int rc = pthread_create(&uploads->thread, NULL, sweep_main, uploads);
-    if (rc != 0)
-        return err_sys(err, rc, "cannot start the sweep of uploads");
-    (void)pthread_setname_np(uploads->thread, "hf-uploads");
-    uploads->started = true;
-    return 0;
+    service->uploads->ticker = ticker_start("hf-uploads", 0, sweep_now, service, err);
+    return service->uploads->ticker != NULL ? 0 : -1;
 }
 
 void
 uploads_close(struct volume_service *service)
 {
-    struct uploads *uploads = service->uploads;
-    if (uploads == NULL)
+    if (service->uploads == NULL)
         return;
-    pthread_mutex_lock(&uploads->lock);
-    uploads->stopping = true;
-    pthread_cond_broadcast(&uploads->wake);
-    pthread_mutex_unlock(&uploads->lock);
-    if (uploads->started)
-        pthread_join(uploads->thread, NULL);
-    uploads->started = false;
+    ticker_stop(service->uploads->ticker);
+    service->uploads->ticker = NULL;
 }
 
 void
@@ -390,7 +361,6 @@ uploads_release(struct volume_service *service)
     struct uploads *uploads = service->uploads;
     if (uploads == NULL)
         return;
-    pthread_cond_destroy(&uploads->wake);
     pthread_mutex_destroy(&uploads->lock);
     free(uploads);
     service->uploads = NULL;

@@ -5,6 +5,7 @@
 #include "base/path.h"
 #include "volume/link_impl.h"
 #include "volume/move_impl.h"
+#include "volume/preserve_impl.h"
 
 /* Between the rows of the index and the pure decisions of versioning/sync.h: what is wanted and believed at a key. Everything runs inside an index transaction. */
 
@@ -148,6 +149,7 @@ have_key(struct index_tx *tx, const char *key, struct key_view *kv, struct err *
     have->size = row.size;
     have->owner = row.owner;
     have->discard = row.discard;
+    have->kept = row.kept != 0;
     return 0;
 }
 
@@ -193,6 +195,7 @@ view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, 
     out->view.rules.put_if_absent = caps->put_if_absent == STORE_YES;
     out->view.rules.put_if_match = caps->put_if_match == STORE_YES;
     out->view.rules.delete_if_match = caps->delete_if_match == STORE_YES;
+    out->view.rules.history = preserve_wanted(&out->volume, key);
     out->view.rules.lease_held = lease_keeper_held(service, &out->volume, &out->view.rules.epoch);
     return 0;
 }

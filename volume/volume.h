@@ -88,7 +88,7 @@ struct volume_info {
     bool read_only;
     bool sync_close;
     uint64_t quota;
-    int64_t history_ns;
+    int64_t history_ns; /* 0: no history */
     int64_t created_ns;
     int64_t root;                            /* node */
     char storage_class[64], encryption[320]; /* of its objects, "": as the bucket says */
@@ -103,7 +103,8 @@ struct volume_settings {
     const char *prefix; /* NULL: "<name>/" */
     bool read_only, sync_close;
     uint64_t quota;
-    int64_t history_ns; /* 0: 30 days */
+    int64_t
+        history_ns; /* how long versions are kept that are replaced or removed; 0: 30 days, or as before; < 0: not at all */
     /* How objects are kept from now on; NULL: as before, "": as the bucket says. Encryption is AES256, aws:kms or
      * aws:kms:KEY. */
     const char *storage_class, *encryption;
@@ -368,6 +369,13 @@ struct volume_commit_args {
     int64_t mtime_ns; /* 0: now */
     bool wait_synced; /* come back when the bucket has it (level three), else when it is staged durably */
     bool make_dirs;
+    const struct volume_like *like; /* NULL: a file of the caller's */
+};
+/* A new version that is to be like an object: its owner, its extended attributes, and what others wrote with it. */
+struct volume_like {
+    bool has_owner;
+    uint32_t uid, gid;
+    const char *extra; /* as extra_collect() found it */
 };
 /* The one write path. Takes and frees `upload` in every case. On ERR_CONFLICT `out` describes what is there now; the loser's
  * bytes are kept as a conflict when they were already staged as this path's content, else nothing was changed.

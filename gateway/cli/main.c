@@ -24,7 +24,8 @@ const struct cli_command cli_commands[] = {
       "holdfast doctor", cmd_doctor },
     { "volume", "create|list|show|set|delete [NAME] [OPTION...]", "volumes",
       "  --prefix P        key prefix in the bucket (NAME/)\n  --quota BYTES     0: none\n"
-      "  --history DAYS    how long replaced versions are kept (30)\n  --sync background|close\n"
+      "  --history DAYS    how long replaced and removed versions are kept (30; 0: not)\n  --sync "
+      "background|close\n"
       "  --storage-class C, --encryption AES256|aws:kms[:KEY]   of objects from now on, '' as the "
       "bucket says\n"
       "  --read-only       nobody may change it (set: --read-write undoes it)\n  --force           "

@@ -70,6 +70,7 @@ view_have(const struct world *world, struct gateway *gateway, int path, struct s
     out->size = row->size;
     out->owner = row->owner;
     out->discard = row->discard;
+    out->kept = row->kept;
     text_etag(world, row->etag, out->etag);
     text_version(row->version, out->version);
     text_sha256(row->value, out->sha256);
@@ -90,6 +91,7 @@ driver_view(struct world *world, struct gateway *gateway, int path, struct sync_
         .put_if_match = world->put_if_match,
         .delete_if_match = world->delete_if_match,
         .lease_held = lease_valid(&gateway->lease, gateway_clock(world, gateway)),
+        .history = world->history,
     };
     for (int i = 0; i < intent->late_count; i++)
         view_attempt(world, &intent->late[i], &late[i]);
@@ -227,6 +229,19 @@ send_park(struct world *world, struct gateway *gateway, int path)
     gateway->workers[path] = (struct worker){ .stage = STAGE_SENT, .action = SYNC_PARK };
 }
 
+/* To a fresh key every time: an earlier copy whose answer was lost lies there too. */
+static void
+send_keep(struct world *world, struct gateway *gateway, int path)
+{
+    struct request *request = net_send(world, (int)(gateway - world->gateways), REQ_KEEP, path);
+
+    if (request == NULL)
+        return;
+    request->from =
+        (struct place){ .kind = PLACE_KEY, .at = path, .etag = gateway->cur.keys[path].etag };
+    gateway->workers[path] = (struct worker){ .stage = STAGE_SENT, .action = SYNC_PRESERVE };
+}
+
 static void
 begin(struct world *world, struct gateway *gateway, int path, const struct sync_view *view,
       const struct sync_decision *decision)
@@ -296,6 +311,9 @@ act(struct world *world, int g, int path, const struct sync_view *view,
     case SYNC_PARK:
         send_park(world, gateway, path);
         break;
+    case SYNC_PRESERVE:
+        send_keep(world, gateway, path);
+        break;
     case SYNC_PUT:
     case SYNC_DELETE:
         begin(world, gateway, path, view, decision);
@@ -316,8 +334,8 @@ is_free(const struct worker *worker)
 void
 driver_work(struct world *world, int g, int path)
 {
-    static const char *const names[] = { "idle", "wait", "look",   "hash",     "fetch", "evacuate",
-                                         "park", "put",  "delete", "conflict", "adopt" };
+    static const char *const names[] = { "idle", "wait", "look", "hash",   "fetch",    "evacuate",
+                                         "park", "keep", "put",  "delete", "conflict", "adopt" };
     struct gateway *gateway = &world->gateways[g];
     struct intent *intent = &gateway->cur.intents[path];
     struct sync_attempt late[LATE];
@@ -514,6 +532,27 @@ answer_park(struct world *world, struct gateway *gateway, const struct request *
 }
 
 static void
+answer_keep(struct world *world, struct gateway *gateway, const struct request *request,
+            enum sync_result result)
+{
+    struct keyrow *row = &gateway->cur.keys[request->key];
+
+    if (result == SYNC_RESULT_REFUSED)
+        gateway->cur.intents[request->key].look_at = world->now;
+    if (result != SYNC_RESULT_DONE) {
+        gateway->cur.intents[request->key].not_before =
+            world->now + (int64_t)world_pick(world, 3000);
+        return;
+    }
+    world->counts[COUNT_PRESERVED]++;
+    if (!row->present || row->etag != request->from.etag)
+        return;
+    row->kept = true;
+    row->seq = ++gateway->cur.seq;
+    commit(world, gateway, false);
+}
+
+static void
 answer_move(struct world *world, struct gateway *gateway, const struct request *request,
             enum sync_result result)
 {
@@ -546,6 +585,9 @@ driver_answer(struct world *world, struct request *request, enum sync_result res
         break;
     case REQ_COPY:
         answer_park(world, gateway, request, result);
+        break;
+    case REQ_KEEP:
+        answer_keep(world, gateway, request, result);
         break;
     case REQ_MOVE:
         answer_move(world, gateway, request, result);

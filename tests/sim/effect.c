@@ -105,6 +105,8 @@ synced(struct world *world, struct gateway *gateway, int path, const struct sync
     }
     if (node->place.kind != PLACE_KEY || node->place.at != path)
         old = node->place;
+    if (old.kind == PLACE_KEY && row->value != 0 && gateway->cur.keys[old.at].value == row->value)
+        gateway->cur.keys[old.at].kept = true; /* the same bytes, moved */
     node->place = (struct place){ .kind = PLACE_KEY, .at = path, .etag = row->etag };
     node->base_version = number_of(effect->version);
     node->rec = node->base_version;

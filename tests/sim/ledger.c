@@ -252,6 +252,29 @@ blameless(const struct world *world, const struct request *request, uint32_t rec
     return world->ledger.records[rec].boot < world->gateways[g].boot;
 }
 
+static bool destroyed_by_others(const struct record *record, int g);
+
+/* The bytes of what went lie in the history, or in the bucket under another key (a moved file's, a parked one's), where somebody else
+ * may have destroyed them since: by value, for equal bytes are as good. */
+static bool
+is_preserved(const struct world *world, int g, const struct object *old)
+{
+    const struct ledger *ledger = &world->ledger;
+
+    for (uint32_t rec = 1; rec < ledger->count; rec++) {
+        const struct record *record = &ledger->records[rec];
+        if (record->value == old->value && (record->in_history || destroyed_by_others(record, g)))
+            return true;
+    }
+    for (int p = 0; p < PATHS; p++)
+        if (world->bucket.keys[p].present && world->bucket.keys[p].value == old->value)
+            return true;
+    for (int i = 0; i < PARKS; i++)
+        if (world->bucket.parks[i].present && world->bucket.parks[i].value == old->value)
+            return true;
+    return false;
+}
+
 void
 ledger_landed(struct world *world, const struct request *request, const struct object *old)
 {
@@ -262,6 +285,10 @@ ledger_landed(struct world *world, const struct request *request, const struct o
         !loses_only_to_weakness(request, old))
         violate(world, "gateway %d replaced record %u at %s by %u without having seen it", g,
                 old->rec, path_names[request->key], rec);
+    if (world->history && old->present && !is_preserved(world, g, old) &&
+        !(request->free_of_conditions && old->etag != request->cond_etag))
+        violate(world, "gateway %d ended record %u at %s, and the history has no copy", g, old->rec,
+                path_names[request->key]);
     ledger_replaced(world, blameless(world, request, rec, old) ? FOREIGN : g, request->key, old);
     if (rec == 0)
         return;

@@ -214,7 +214,7 @@ print_counts(const uint64_t counts[COUNT_KINDS])
     static const char *const names[COUNT_KINDS] = {
         "PUTs",       "DELETEs",   "refused",   "answers lost", "landed late", "kills",
         "power cuts", "conflicts", "parked",    "fetched",      "torn",        "foreign changes",
-        "renames",    "saves",     "late ours", "leases",
+        "renames",    "saves",     "late ours", "leases",       "preserved",
     };
     for (int i = 0; i < COUNT_KINDS; i++)
         printf("%s%s %llu", i == 0 ? "" : ", ", names[i], (unsigned long long)counts[i]);

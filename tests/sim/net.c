@@ -105,7 +105,7 @@ land_read_place(struct world *world, struct request *request)
                                     : &world->bucket.keys[request->from.at];
 
     request->refused = !from->present;
-    if (sync_rule_on(RULE_FETCH_MATCH) || request->kind == REQ_COPY)
+    if (sync_rule_on(RULE_FETCH_MATCH) || request->kind != REQ_GET)
         request->refused |= from->etag != request->from.etag;
     request->seen = *from;
 }
@@ -122,6 +122,10 @@ land_copy(struct world *world, struct request *request)
     request->etag = copy.etag;
     if (request->kind == REQ_COPY) {
         world->bucket.parks[request->to] = copy;
+        return;
+    }
+    if (request->kind == REQ_KEEP) {
+        world->ledger.records[copy.rec].in_history = true;
         return;
     }
     struct object old = world->bucket.keys[request->key];
@@ -176,6 +180,7 @@ land(struct world *world, struct request *request)
         land_read_place(world, request);
         break;
     case REQ_COPY:
+    case REQ_KEEP:
     case REQ_MOVE:
         land_copy(world, request);
         break;
@@ -190,6 +195,7 @@ land(struct world *world, struct request *request)
           : request->kind == REQ_HEAD   ? "HEAD"
           : request->kind == REQ_GET    ? "GET"
           : request->kind == REQ_COPY   ? "COPY"
+          : request->kind == REQ_KEEP   ? "COPY to the history"
           : request->kind == REQ_MOVE   ? "COPY onto a file key"
                                         : "lease",
           request->gateway, request->key < 0 ? "-" : path_names[request->key], request->version,

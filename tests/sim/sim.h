@@ -98,7 +98,7 @@ struct keyrow {
     bool present;
     uint32_t etag, version, size, value; /* `value`: by its sha256, 0: unknown */
     int64_t owner;
-    bool discard;
+    bool discard, kept;
     uint32_t seq;
     uint32_t rec;
 };
@@ -146,6 +146,7 @@ enum request_kind {
     REQ_HEAD,
     REQ_GET,  /* from a key or a park object */
     REQ_COPY, /* to a fresh park key */
+    REQ_KEEP, /* to a fresh history key */
     REQ_MOVE, /* planted fault: copy onto a file key */
     REQ_LEASE_GET,
     REQ_LEASE_PUT,
@@ -221,6 +222,7 @@ struct record {
     uint8_t sent_by[PATHS];      /* bits of gateways that sent a PUT of it there */
     uint8_t told[PATHS];         /* bits of gateways that were told that it lies there */
     bool landed, kept;
+    bool in_history; /* a copy of it lies there, which nothing changes any more */
 };
 
 struct lfile { /* what the user of a gateway knows of a name */
@@ -260,6 +262,7 @@ enum sim_event_count {
     COUNT_SAVES,
     COUNT_LATE_OURS,
     COUNT_LEASES,
+    COUNT_PRESERVED,
     COUNT_KINDS
 };
 
@@ -271,8 +274,9 @@ struct world {
     int64_t next_node;
     bool md5_etags;
     bool put_if_absent, put_if_match, delete_if_match;
-    bool faults; /* false: nothing is lost or refused any more */
-    bool calm;   /* no user, no foreign client */
+    bool history; /* what is replaced or deleted is copied first */
+    bool faults;  /* false: nothing is lost or refused any more */
+    bool calm;    /* no user, no foreign client */
     unsigned foreign_weight, crash_weight, user_weight, small_weight, stall_weight; /* per mille */
     unsigned paths; /* how many names the users use: in a narrow world they meet often */
     struct bucket bucket;

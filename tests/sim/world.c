@@ -121,6 +121,7 @@ choose_store(struct world *world)
 {
     unsigned kind = world_pick(world, 10);
 
+    world->history = world_chance(world, 700);
     world->md5_etags = world_chance(world, 700);
     world->put_if_absent = world->put_if_match = world->delete_if_match = true;
     if (kind < 2) {

@@ -395,6 +395,11 @@ read_first_node(struct index_tx *tx, void *arg, struct err *err)
 }
 
 /* An index of format 1, without its later tables and columns, is brought to the format of now, and is kept as it was. */
+#define DROP_8                                                                    \
+    "DROP TABLE history; DROP TABLE changes; ALTER TABLE keys DROP COLUMN kept;"  \
+    "ALTER TABLE volumes DROP COLUMN history_count; DROP INDEX versions_version;" \
+    "DROP INDEX versions_run;"
+
 static void
 test_older_format_is_brought_up(void **state)
 {
@@ -410,7 +415,7 @@ test_older_format_is_brought_up(void **state)
     assert_int_equal(sqlite3_exec(db,
                                   "DROP TABLE uploads; DROP TRIGGER xattrs_drop; DROP TABLE xattrs;"
                                   "DROP TRIGGER links_drop; DROP TABLE links;"
-                                  "DROP INDEX nodes_folders;"
+                                  "DROP INDEX nodes_folders;" DROP_8
                                   "ALTER TABLE nodes DROP COLUMN atime_ns;"
                                   "CREATE TABLE opens (connection INTEGER NOT NULL);"
                                   "PRAGMA user_version = 1",
@@ -493,9 +498,9 @@ test_format_6_is_brought_up(void **state)
     ix = open_or_fail(scratch);
     RUN_OK(err, index_write(ix, INDEX_NORMAL, make_folder_and_item, &call, &err));
     sqlite3 *db = open_beside();
-    assert_int_equal(
-        sqlite3_exec(db, "DROP INDEX nodes_folders; PRAGMA user_version = 6", NULL, NULL, NULL),
-        SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, DROP_8 "DROP INDEX nodes_folders; PRAGMA user_version = 6",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
     index_close(ix);
     ix = open_or_fail(scratch);
