@@ -356,6 +356,9 @@ struct index_history {
     int64_t gone_ns;
     char gone_op[16]; /* "write", "replace", "delete", "move" */
     char gone_actor[64], gone_run[64];
+    uint32_t mode; /* with file type, as the copy's metadata say; 0: nobody has looked yet, nor at the next three */
+    uint32_t uid, gid;
+    int64_t mtime_ns;
 };
 typedef int index_history_fn(void *arg, const struct index_history *row, struct err *err);
 int index_history_put(struct index_tx *tx, const struct index_history *row,
@@ -389,6 +392,33 @@ int index_history_each(struct index_tx *tx, const char *after, unsigned limit, i
 int index_history_usage(struct index_tx *tx, int64_t volume, uint64_t *count, uint64_t *bytes,
                         struct err *err) MUST_CHECK;
 
+/* ---- snapshots: moments of a volume that have a name; what was present then is kept ---- */
+enum index_snapshot_state {
+    INDEX_SNAPSHOT_TAKEN = 1,     /* its manifest is not in the bucket yet */
+    INDEX_SNAPSHOT_PUBLISHED = 2,
+};
+struct index_snapshot {
+    int64_t id; /* shares its numbers with versions */
+    int64_t volume;
+    char name[LIMIT_VOLUME_NAME + 1];
+    int64_t at_ns;
+    int state; /* enum index_snapshot_state */
+    uint64_t files, bytes; /* once published */
+    char etag[LIMIT_ETAG]; /* of the manifest */
+    char actor[64], run[64];
+};
+typedef int index_snapshot_fn(void *arg, const struct index_snapshot *row, struct err *err);
+int index_snapshot_insert(struct index_tx *tx, struct index_snapshot *row,
+                          struct err *err) MUST_CHECK; /* sets id; ERR_EXISTS */
+int index_snapshot_update(struct index_tx *tx, const struct index_snapshot *row,
+                          struct err *err) MUST_CHECK;
+int index_snapshot_find(struct index_tx *tx, int64_t volume, const char *name,
+                        struct index_snapshot *out, struct err *err) MUST_CHECK;
+int index_snapshot_delete(struct index_tx *tx, int64_t id, struct err *err) MUST_CHECK;
+/* Of a volume (0: all), oldest first. */
+int index_snapshot_each(struct index_tx *tx, int64_t volume, index_snapshot_fn *fn, void *arg,
+                        struct err *err) MUST_CHECK;
+
 /* ---- changes: what was done to names, and by whom ---- */
 struct index_change {
     int64_t id;
@@ -410,6 +440,9 @@ int index_change_of_key(struct index_tx *tx, const char *key, struct index_chang
                         struct err *err) MUST_CHECK;
 int index_change_of_run(struct index_tx *tx, const char *run, index_change_fn *fn, void *arg,
                         struct err *err) MUST_CHECK; /* oldest first */
+/* Those of a volume after `since_ns`, newest first. */
+int index_change_since(struct index_tx *tx, int64_t volume, int64_t since_ns, index_change_fn *fn,
+                       void *arg, struct err *err) MUST_CHECK;
 /* Those before `before_ns` go, at most `limit`; *count: how many went. */
 int index_change_prune(struct index_tx *tx, int64_t volume, int64_t before_ns, unsigned limit,
                        unsigned *count, struct err *err) MUST_CHECK;

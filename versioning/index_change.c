@@ -54,6 +54,24 @@ index_change_of_run(struct index_tx *tx, const char *run, index_change_fn *fn, v
     return rc < 0 ? -1 : 0;
 }
 
+int
+index_change_since(struct index_tx *tx, int64_t volume, int64_t since_ns, index_change_fn *fn,
+                   void *arg, struct err *err)
+{
+    struct index_change row;
+    scope_query query;
+    if (index_query_start(tx, STATEMENT_CHANGE_NEWEST, &query, err) != 0)
+        return -1;
+    int rc;
+    while ((rc = index_query_row(&query, &index_table_changes, &row, err)) == 1) {
+        if (row.time_ns <= since_ns)
+            return 0;
+        if (row.volume == volume && (rc = fn(arg, &row, err)) != 0)
+            break;
+    }
+    return rc < 0 ? -1 : 0;
+}
+
 /* In order of their numbers the first ones are the oldest. */
 int
 index_change_prune(struct index_tx *tx, int64_t volume, int64_t before_ns, unsigned limit,

@@ -75,7 +75,7 @@ extern const struct index_table index_table_extras, index_table_links;
 extern const struct index_table index_table_counters, index_table_meta, index_table_volumes,
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
     index_table_versions, index_table_conflicts, index_table_answers, index_table_mounts,
-    index_table_uploads, index_table_history, index_table_changes;
+    index_table_uploads, index_table_history, index_table_changes, index_table_snapshots;
 
 /* ---- statements ---- */
 /* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
@@ -192,6 +192,13 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(CHANGE_OF_KEY, SELECT, &index_table_changes,                                                 \
       "WHERE key = ?1 AND key <> x'' ORDER BY id DESC")                                            \
     X(CHANGE_OF_RUN, SELECT, &index_table_changes, "WHERE run = ?1 AND run <> x'' ORDER BY id")    \
+    X(CHANGE_NEWEST, SELECT, &index_table_changes, "ORDER BY id DESC")                             \
+    X(SNAPSHOT_INSERT, INSERT, &index_table_snapshots, "")                                         \
+    X(SNAPSHOT_UPDATE, UPDATE, &index_table_snapshots, "")                                         \
+    X(SNAPSHOT_FIND, SELECT, &index_table_snapshots, "WHERE volume = ?1 AND name = ?2")            \
+    X(SNAPSHOT_DELETE, DELETE, &index_table_snapshots, "WHERE id = ?1")                            \
+    X(SNAPSHOT_EACH, SELECT, &index_table_snapshots, "ORDER BY at_ns, id")                         \
+    X(VOLUME_DELETE_SNAPSHOTS, DELETE, &index_table_snapshots, "WHERE volume = ?1")                \
     X(CHANGE_OLD, SELECT, &index_table_changes, "WHERE id > ?1 ORDER BY id")                       \
     X(CHANGE_DELETE, DELETE, &index_table_changes, "WHERE id = ?1")                                \
     X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                           \

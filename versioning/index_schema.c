@@ -136,7 +136,8 @@ static const char schema_8[] =
     "  source_etag TEXT NOT NULL, etag TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL,"
     "  path BLOB NOT NULL, actor BLOB NOT NULL, run BLOB NOT NULL, made_ns INTEGER NOT NULL,"
     "  gone_ns INTEGER NOT NULL, gone_op TEXT NOT NULL, gone_actor BLOB NOT NULL,"
-    "  gone_run BLOB NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "  gone_run BLOB NOT NULL, mode INTEGER NOT NULL, uid INTEGER NOT NULL, gid INTEGER NOT NULL,"
+    "  mtime_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX history_path ON history (volume, path, id);"
     "CREATE INDEX history_node ON history (node, id) WHERE node <> 0;"
     "CREATE INDEX history_version ON history (version) WHERE version <> '';"
@@ -148,7 +149,12 @@ static const char schema_8[] =
     "  key BLOB NOT NULL, version TEXT NOT NULL, mode INTEGER NOT NULL, actor BLOB NOT NULL,"
     "  run BLOB NOT NULL, time_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;"
     "CREATE INDEX changes_key ON changes (key) WHERE key <> x'';"
-    "CREATE INDEX changes_run ON changes (run) WHERE run <> x'';";
+    "CREATE INDEX changes_run ON changes (run) WHERE run <> x'';"
+    "CREATE TABLE snapshots (id INTEGER PRIMARY KEY, volume INTEGER NOT NULL, name TEXT NOT NULL,"
+    "  at_ns INTEGER NOT NULL, state INTEGER NOT NULL, files INTEGER NOT NULL,"
+    "  bytes INTEGER NOT NULL, etag TEXT NOT NULL, actor BLOB NOT NULL, run BLOB NOT NULL,"
+    "  crc INTEGER NOT NULL) STRICT;"
+    "CREATE UNIQUE INDEX snapshots_name ON snapshots (volume, name);";
 
 /* Step i leads from format i to i + 1. */
 static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4,

@@ -51,8 +51,11 @@ fill_present(struct index_tx *tx, const struct index_node *node, struct volume_v
     out->made_ns = attr.ctime_ns;
     out->present = true;
     out->synced = attr.synced;
-    if (ulid_valid(attr.version))
-        out->made_ns = ulid_time_ms(attr.version) * NS_PER_MS;
+    int64_t made_ns;
+    if (history_made(tx, attr.version, &made_ns, err) != 0)
+        return -1;
+    if (made_ns != 0)
+        out->made_ns = made_ns;
     if (index_version_find(tx, attr.version, &made, &missing) == 0) {
         text_set(out->base, made.base_version);
         text_set(out->sha256, made.sha256);
@@ -92,6 +95,18 @@ history_origin(struct index_tx *tx, const char *version, char out[LIMIT_ETAG], s
         text_set(at, row.base_version);
     }
     memcpy(out, at, sizeof(at));
+    return 0;
+}
+
+int
+history_made(struct index_tx *tx, const char *version, int64_t *out, struct err *err)
+{
+    char origin[LIMIT_ETAG];
+    *out = 0;
+    if (history_origin(tx, version, origin, err) != 0)
+        return -1;
+    if (ulid_valid(origin))
+        *out = ulid_time_ms(origin) * NS_PER_MS;
     return 0;
 }
 

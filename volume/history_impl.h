@@ -15,6 +15,9 @@ int history_node_at(struct index_tx *tx, const struct index_volume *volume, cons
 /* The version whose bytes these are: moves and new attributes give bytes new ids. `out` may be `version`. */
 int history_origin(struct index_tx *tx, const char *version, char out[LIMIT_ETAG],
                    struct err *err) MUST_CHECK;
+/* When these bytes were made: the time of that version. */
+int history_made(struct index_tx *tx, const char *version, int64_t *out,
+                 struct err *err) MUST_CHECK;
 /* The same of what a file is now, staged or not; "" when there are newer bytes that have no id yet. */
 int history_origin_of_node(struct index_tx *tx, const struct index_node *node, char out[LIMIT_ETAG],
                            struct err *err) MUST_CHECK;

@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "base/sys.h"
+#include "volume/history_impl.h"
 
 /*
  * HEAD (what the index believes: E1), COPY to the history with If-Match E1, then the write with If-Match E1 (docs/mechanisms.md
@@ -79,7 +80,7 @@ find_begun(void *arg, const struct index_history *row, struct err *err)
 {
     struct preserve *call = arg;
     (void)err;
-    if (row->state != INDEX_HISTORY_COPYING ||
+    if (row->state != INDEX_HISTORY_COPYING || row->volume != call->step->volume ||
         strcmp(row->source_etag, call->step->kv.view.have.etag) != 0)
         return 0;
     call->row = *row;
@@ -96,7 +97,8 @@ fill_maker(struct index_tx *tx, const struct sync_view *view, struct index_histo
     row->node = view->have.owner > 0 ? view->have.owner : 0;
     if (row->version[0] == '\0')
         return 0;
-    row->made_ns = ulid_time_ms(row->version) * NS_PER_MS;
+    if (history_made(tx, row->version, &row->made_ns, err) != 0)
+        return -1;
     if (index_version_find(tx, row->version, &made, &missing) != 0) {
         if (missing.code == ERR_NOT_FOUND)
             return 0;
@@ -121,6 +123,11 @@ find_follower(void *arg, const struct index_version *made, struct err *err)
         return 0;
     text_set(row->gone_actor, made->actor);
     text_set(row->gone_run, made->run);
+    if (made->path[0] != '\0')
+        text_set(row->path, made->path);
+    int64_t time_ns = ulid_time_ms(made->version) * NS_PER_MS;
+    if (time_ns > 0 && time_ns < row->gone_ns)
+        row->gone_ns = time_ns;
     return 1;
 }
 
@@ -143,6 +150,7 @@ fill_end(struct index_tx *tx, const struct step *step, struct index_history *row
         text_set(row->gone_actor, change.actor);
         text_set(row->gone_run, change.run);
         row->gone_ns = change.time_ns;
+        text_set(row->path, change.path); /* its object may not have followed a move yet */
         if (row->node == 0)
             row->node = change.node;
     } else if (want->present) {
@@ -173,7 +181,11 @@ plan_tx(struct index_tx *tx, void *arg, struct err *err)
         return 0;
     call->go = true;
     memset(row, 0, sizeof(*row));
-    if (index_history_at(tx, step->volume, path_of(step), PLAN_AT_MOST, find_begun, call, err) != 0)
+    int rc = have->version[0] != '\0'
+                 ? index_history_of_version(tx, have->version, find_begun, call, err)
+                 : index_history_at(tx, step->volume, path_of(step), PLAN_AT_MOST, find_begun, call,
+                                    err);
+    if (rc != 0)
         return -1;
     if (row->id[0] == '\0') {
         if (ulid_new(row->id, err) != 0)

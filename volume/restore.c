@@ -339,7 +339,7 @@ tell_step(struct doing *call, const struct restore_step *step, const struct err 
     return call->want->fn(call->want->arg, &what, err) < 0 ? -1 : 0;
 }
 
-int
+int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 restore_do(struct volume_service *service, const struct volume_ctx *ctx,
            const struct volume_restore *want, const struct restore_plan *plan, const char *word,
            struct volume_restore_result *out, struct err *err)

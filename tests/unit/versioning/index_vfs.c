@@ -395,9 +395,10 @@ read_first_node(struct index_tx *tx, void *arg, struct err *err)
 }
 
 /* An index of format 1, without its later tables and columns, is brought to the format of now, and is kept as it was. */
-#define DROP_8                                                                    \
-    "DROP TABLE history; DROP TABLE changes; ALTER TABLE keys DROP COLUMN kept;"  \
-    "ALTER TABLE volumes DROP COLUMN history_count; DROP INDEX versions_version;" \
+#define DROP_8                                                                                    \
+    "DROP TABLE history; DROP TABLE changes; DROP TABLE snapshots; ALTER TABLE keys DROP COLUMN " \
+    "kept;"                                                                                       \
+    "ALTER TABLE volumes DROP COLUMN history_count; DROP INDEX versions_version;"                 \
     "DROP INDEX versions_run;"
 
 static void
