@@ -323,8 +323,11 @@ cache_clean(struct cache *cache, int64_t number)
     pthread_mutex_lock(&cache->lock);
     struct entry *entry = cache_table_find(cache, number);
     if (entry != NULL) {
+        uint32_t pair = entry->pair;
         cache_table_set_pinned(cache, entry, false);
         cache_meta_unpair(cache, entry);
+        if (pair != 0 && entry->pair == 0)
+            cache_meta_void(cache, pair);
     }
     pthread_mutex_unlock(&cache->lock);
 }

@@ -174,6 +174,9 @@ uint32_t cache_meta_create(struct cache *cache, int64_t number, const struct cac
 void cache_meta_abandon(struct cache *cache, uint32_t pair);
 /* The pair is free for others: the bucket has the bytes, or nobody wants them. With cache->lock. */
 void cache_meta_unpair(struct cache *cache, struct entry *entry);
+/* What stands in a pair that was given back is a meta no more: its content file stays, and a rebuild shall not take it for staged. With
+ * cache->lock, so that nobody has the pair yet. Not synced: after a power cut it may be there again, which a rebuild finds out. */
+void cache_meta_void(struct cache *cache, uint32_t pair);
 int cache_meta_sync(struct cache_file *file, struct err *err) MUST_CHECK;
 /* The lines of a meta as a file of their own; nothing when there is none. */
 int cache_meta_export(struct cache *cache, int64_t number, int dir, const char *name,

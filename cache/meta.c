@@ -305,6 +305,19 @@ cache_meta_unpair(struct cache *cache, struct entry *entry)
     }
 }
 
+void
+cache_meta_void(struct cache *cache, uint32_t pair)
+{
+    struct err ignored = ERR_INIT;
+    for (int slot = 0; slot < SLOTS; slot++) {
+        off_t at = pair_at(pair) + (off_t)slot * SLOT_SIZE;
+        char first = '\0';
+        if (sys_read_full(cache->metas_fd, &first, 1, at, &ignored) == 1 && first != '\0' &&
+            sys_write_full(cache->metas_fd, "", 1, at, &ignored) != 0)
+            return;
+    }
+}
+
 uint32_t
 cache_meta_create(struct cache *cache, int64_t number, const struct cache_meta *meta,
                   struct err *err)
