@@ -35,6 +35,7 @@ static const struct exchange_route routes[] = {
     { "GET", "v1/unsynced", NOTHING, false, NULL, NULL, gateway_state_unsynced },
     { "GET", "v1/conflicts", NOTHING, false, NULL, NULL, gateway_state_conflicts },
     { "GET", "v1/doctor", NOTHING, false, NULL, NULL, gateway_state_doctor },
+    { "POST", "v1/fsck", NOTHING, false, NULL, NULL, gateway_fsck_post },
     { "POST", "v1/upgrade", NOTHING, false, NULL, NULL, gateway_takeover_upgrade },
 };
 #define ROUTE_COUNT (sizeof(routes) / sizeof(routes[0]))

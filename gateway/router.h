@@ -16,6 +16,7 @@ exchange_fn gateway_volumes_list, gateway_volumes_create, gateway_volumes_show, 
 exchange_fn gateway_tree_list, gateway_tree_stat, gateway_tree_ops;
 exchange_fn gateway_state_health, gateway_state_ready, gateway_state_status, gateway_state_flush,
     gateway_state_unsynced, gateway_state_conflicts, gateway_state_doctor;
+exchange_fn gateway_fsck_post;
 exchange_fn gateway_mounts_list, gateway_mounts_create, gateway_mounts_delete;
 
 /* Shared by the handlers. */

@@ -43,15 +43,15 @@ check_header(const uint8_t head[100], struct err *err)
     if (memcmp(head, "SQLite format 3", 16) != 0)
         return err_set(
             err, ERR_CORRUPT,
-            "'index.db' is damaged or not an index: move it away and run 'holdfast rebuild'");
+            "'index.db' is damaged or not an index: run 'holdfast rebuild', which keeps it");
     if (ours && check_format(big_endian(head + 60), err) != 0)
         return -1;
     bool shaped =
         head[16] == INDEX_PAGE_SIZE >> 8 && head[17] == 0 && head[20] == INDEX_PAGE_RESERVE;
     if ((!ours && big_endian(head + 68) != 0) || !shaped)
         return err_set(err, ERR_CORRUPT,
-                       "'index.db' is damaged or another program's: move it away and run "
-                       "'holdfast rebuild'");
+                       "'index.db' is damaged or another program's: run 'holdfast rebuild', "
+                       "which keeps it");
     return 0;
 }
 
@@ -74,7 +74,7 @@ check_file(int dir_fd, bool create, struct err *err)
                       : err_set(err, ERR_NOT_FOUND, "the index is empty: run 'holdfast rebuild'");
     if (len < (ssize_t)sizeof(head))
         return err_set(err, ERR_CORRUPT,
-                       "'index.db' is cut short: move it away and run 'holdfast rebuild'");
+                       "'index.db' is cut short: run 'holdfast rebuild', which keeps it");
     return check_header(head, err);
 }
 

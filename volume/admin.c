@@ -5,30 +5,38 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/admin_impl.h"
+#include "volume/found_impl.h"
 
 /* Volumes: made, listed, changed, forgotten. Their settings also lie in the bucket, so that a rebuild finds them. */
 
+#define SETTINGS_FORMAT 1
 #define DEFAULT_HISTORY (30ll * 24 * 3600 * NS_PER_S)
+
+static int check_prefix(const char *prefix, struct err *err);
+static int set_placement(struct index_volume *row, const struct volume_settings *settings,
+                         struct err *err);
 
 /* ---- the document in the bucket ---- */
 
 static int
 settings_print(const struct index_volume *volume, struct buf *out, struct err *err)
 {
-    scope_json *doc =
-        json_pack("{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:s, s:s}", "format", 1, "name",
-                  volume->name, "prefix", volume->prefix, "read_only", (int)volume->read_only,
-                  "sync_close", (int)volume->sync_close, "quota", (json_int_t)volume->quota,
-                  "history_seconds", (json_int_t)(volume->history_ns / NS_PER_S), "storage_class",
-                  volume->storage_class, "encryption", volume->encryption);
+    scope_json *doc = json_pack("{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:s, s:s}", "format",
+                                SETTINGS_FORMAT, "name", volume->name, "prefix", volume->prefix,
+                                "read_only", (int)volume->read_only, "sync_close",
+                                (int)volume->sync_close, "quota", (json_int_t)volume->quota,
+                                "history_seconds", (json_int_t)(volume->history_ns / NS_PER_S),
+                                "history_count", (json_int_t)volume->history_count, "storage_class",
+                                volume->storage_class, "encryption", volume->encryption);
     if (doc == NULL)
         return err_nomem(err);
     return json_print(doc, out, err);
 }
 
-static int
-settings_put(struct volume_service *service, const struct index_volume *volume, struct err *err)
+int
+admin_settings_put(struct volume_service *service, const struct index_volume *volume,
+                   struct err *err)
 {
     char key[LIMIT_KEY];
     scope_buf text;
@@ -57,12 +65,56 @@ settings_put(struct volume_service *service, const struct index_volume *volume, 
     return rc;
 }
 
+/* What was written later than a member was invented does not have it. */
+static int
+read_options(const json_t *doc, struct index_volume *out, struct err *err)
+{
+    int64_t quota = 0, seconds = DEFAULT_HISTORY / NS_PER_S, count = 0;
+    const char *class = "", *encryption = "";
+    if (json_opt_bool(doc, "read_only", &out->read_only, err) != 0 ||
+        json_opt_bool(doc, "sync_close", &out->sync_close, err) != 0 ||
+        json_opt_int(doc, "quota", &quota, err) != 0 ||
+        json_opt_int(doc, "history_seconds", &seconds, err) != 0 ||
+        json_opt_int(doc, "history_count", &count, err) != 0 ||
+        json_opt_str(doc, "storage_class", &class, err) != 0 ||
+        json_opt_str(doc, "encryption", &encryption, err) != 0)
+        return -1;
+    if (quota < 0 || count < 0 || seconds < 0 || seconds > INT64_MAX / NS_PER_S)
+        return err_set(err, ERR_INVAL, "a number in it makes no sense");
+    out->quota = (uint64_t)quota;
+    out->history_ns = seconds * NS_PER_S;
+    out->history_count = count;
+    struct volume_settings placement = { .storage_class = class, .encryption = encryption };
+    return set_placement(out, &placement, err);
+}
+
+int
+admin_settings_read(const char *data, size_t len, struct index_volume *out, struct err *err)
+{
+    const char *name, *prefix;
+    int64_t format;
+    scope_json *doc = json_parse(data, len, err);
+    memset(out, 0, sizeof(*out));
+    if (doc == NULL || json_need_int(doc, "format", &format, err) != 0 ||
+        json_need_str(doc, "name", &name, err) != 0 ||
+        json_need_str(doc, "prefix", &prefix, err) != 0)
+        return -1;
+    if (format > SETTINGS_FORMAT)
+        return err_set(err, ERR_NEWER_FORMAT, "they have format %lld: use the newer holdfast",
+                       (long long)format);
+    if (path_check_volume(name, err) != 0 || check_prefix(prefix, err) != 0)
+        return -1;
+    text_set(out->name, name);
+    text_set(out->prefix, prefix);
+    return read_options(doc, out, err);
+}
+
 /* ---- create ---- */
 
 struct create_call {
     struct volume_service *service;
     struct index_volume row;
-    bool made;
+    bool found; /* in the bucket, when this index was new */
 };
 
 struct overlap_call {
@@ -91,23 +143,43 @@ check_overlap(void *arg, const struct index_volume *other, struct err *err)
     return 0;
 }
 
-static int
-create_tx(struct index_tx *tx, void *arg, struct err *err)
+int
+admin_insert(struct index_tx *tx, struct index_volume *row, struct err *err)
 {
-    struct create_call *call = arg;
     struct index_node root = { .kind = INDEX_DIR, .mode = S_IFDIR | 0755 };
-    if (index_volume_each(tx, check_overlap, &call->row, err) != 0 ||
-        index_volume_insert(tx, &call->row, err) != 0)
+    if (index_volume_each(tx, check_overlap, row, err) != 0 ||
+        index_volume_insert(tx, row, err) != 0)
         return -1;
-    root.volume = call->row.id;
-    root.mtime_ns = root.ctime_ns = call->row.created_ns;
+    root.volume = row->id;
+    root.mtime_ns = root.ctime_ns = row->created_ns;
     root.uid = (uint32_t)getuid();
     root.gid = (uint32_t)getgid();
     root.mode = S_IFDIR | 0777;
     if (ulid_new(root.ulid, err) != 0 || index_node_insert(tx, &root, err) != 0)
         return -1;
-    call->row.root = root.id;
-    return index_volume_update(tx, &call->row, err);
+    row->root = root.id;
+    return index_volume_update(tx, row, err);
+}
+
+static int
+create_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct create_call *call = arg;
+    struct index_volume *row = &call->row, found;
+    if (!found_is(call->service, row->name))
+        return admin_insert(tx, row, err);
+    if (index_volume_find(tx, row->name, &found, err) != 0)
+        return -1;
+    if (strcmp(found.prefix, row->prefix) != 0)
+        return err_set(err, ERR_EXISTS, "volume '%s' exists, with prefix '%s'", row->name,
+                       found.prefix);
+    /* Whoever makes it on this machine too means the same volume. */
+    row->id = found.id;
+    row->root = found.root;
+    row->created_ns = found.created_ns;
+    call->found = true;
+    found_made(call->service, row->name);
+    return index_volume_update(tx, row, err);
 }
 
 static int
@@ -232,10 +304,11 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
         return -1;
     if (index_write(service->index, INDEX_FULL, create_tx, &call, err) != 0)
         return -1;
-    if (settings_put(service, row, err) != 0) {
+    if (admin_settings_put(service, row, err) != 0) {
         /* Nothing half-made stays: a volume that a rebuild could not find is no volume. */
         struct err ignored = ERR_INIT;
-        if (index_write(service->index, INDEX_FULL, uncreate_tx, &call, &ignored) != 0)
+        if (!call.found &&
+            index_write(service->index, INDEX_FULL, uncreate_tx, &call, &ignored) != 0)
             log_error(volume, "cannot take back volume '%s': %s", row->name, ignored.msg);
         return err_wrap(err, "cannot write the settings of volume '%s' to the bucket", row->name);
     }
@@ -364,7 +437,7 @@ volume_set(struct volume_service *service, const char *name, const struct volume
     struct set_call call = { .settings = settings, .name = name };
     if (index_write(service->index, INDEX_FULL, set_tx, &call, err) != 0)
         return -1;
-    if (settings_put(service, &call.row, err) == 0)
+    if (admin_settings_put(service, &call.row, err) == 0)
         return 0;
     struct err ignored = ERR_INIT;
     if (index_write(service->index, INDEX_FULL, unset_tx, &call, &ignored) != 0)

@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/found_impl.h"
 
 /* The store's identity: the id in its bucket against what the state directory remembers, and what its last probe found. */
 
@@ -44,14 +44,14 @@ make_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *er
     return store_put_small(service->store, STORE_KEY, text, (size_t)len, cond, &result, err);
 }
 
-static int
-read_store_id(struct volume_service *service, char id[ULID_SIZE], struct err *err)
+int
+binding_read_id(struct store *store, char id[ULID_SIZE], struct err *err)
 {
     scope_free char *data = NULL;
     size_t len;
     struct store_object object;
     store_object_init(&object);
-    int rc = store_get_small(service->store, STORE_KEY, 65536, &data, &len, &object, err);
+    int rc = store_get_small(store, STORE_KEY, 65536, &data, &len, &object, err);
     store_object_release(&object);
     if (rc != 0)
         return -1;
@@ -76,7 +76,7 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
 {
     char id[ULID_SIZE];
     struct err local = ERR_INIT;
-    int rc = read_store_id(service, id, &local);
+    int rc = binding_read_id(service->store, id, &local);
     bool absent = rc != 0 && local.code == ERR_NOT_FOUND;
     if (absent) {
         if (known[0] != '\0')
@@ -87,15 +87,19 @@ bind_store(struct volume_service *service, const char *known, struct err *err)
                            service->store->url, known);
         if (make_store_id(service, id, err) != 0) {
             /* ERR_CONFLICT: another gateway was faster, its id counts. */
-            if (err->code != ERR_CONFLICT || read_store_id(service, id, err) != 0)
+            if (err->code != ERR_CONFLICT || binding_read_id(service->store, id, err) != 0)
                 return err_wrap(err, "cannot write to %s", service->store->url);
         }
     } else if (rc != 0) {
         *err = local;
         return -1;
     }
-    if (known[0] == '\0')
+    if (known[0] == '\0') {
+        /* Bound only when all was found: a start that is cut off begins anew. */
+        if (found_check(service, err) != 0 || (!absent && found_take(service, err) != 0))
+            return -1;
         return remember(service, "store-id", id, err);
+    }
     if (strcmp(known, id) != 0)
         return err_set(err, ERR_WRONG_STORE,
                        "%s holds store %s, but the state directory belongs to store %s: check "

@@ -53,6 +53,17 @@ is_valid(const struct header *header, const char *boot_id)
            strncmp(header->boot_id, boot_id, sizeof(header->boot_id)) == 0;
 }
 
+bool
+lock_journal_of_boot(int state_dir, const char *boot_id)
+{
+    struct header header;
+    struct err ignored = ERR_INIT;
+    scope_fd int fd = openat(state_dir, "locks", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 &&
+           sys_read_full(fd, &header, sizeof(header), 0, &ignored) == (ssize_t)sizeof(header) &&
+           is_valid(&header, boot_id);
+}
+
 static void
 begin_anew(struct lock_journal *journal, const char *boot_id)
 {

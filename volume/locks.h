@@ -85,6 +85,8 @@ unsigned lock_count(struct lock_table *table);
 /* lock_journal.c: what is held, in a file that outlives the process, not the machine (`boot_id`). Bounded by `max` places. */
 struct lock_journal *lock_journal_open(int state_dir, const char *boot_id, unsigned max,
                                        struct err *err) MUST_CHECK;
+/* Whether the last gateway of this state directory ran in this boot, as far as its journal tells. */
+bool lock_journal_of_boot(int state_dir, const char *boot_id);
 void lock_journal_close(struct lock_journal *journal);
 /* A free place gets the lock; there is one: twice as many as a table holds, and some. */
 uint32_t lock_journal_add(struct lock_journal *journal, const struct lock *lock);

@@ -351,6 +351,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     free(service->dropped.number);
     gone_keys_release(&service->gone);
     told_release(&service->told);
+    free(service->found);
     free(service->state_dir);
     free(service);
 }

@@ -178,6 +178,8 @@ struct volume_service {
     bool same_boot;
     struct gone_keys gone;
     struct told told;
+    char (*found)[LIMIT_VOLUME_NAME + 1]; /* found.c */
+    size_t found_count;
     int64_t listed_since_ns;              /* older listings of folders count as none */
     const struct volume_carried *carried; /* until recovery is through; NULL: nothing */
     bool started;
@@ -217,6 +219,9 @@ struct binding {
 /* Probes the store and holds it against `known`; ERR_WRONG_STORE. One that is away may do with what is known (args->offline_start). */
 int binding_meet(struct volume_service *service, const struct volume_service_args *args,
                  const struct binding *known, struct err *err) MUST_CHECK;
+
+/* The id in the bucket; ERR_NOT_FOUND: it has none. */
+int binding_read_id(struct store *store, char id[ULID_SIZE], struct err *err) MUST_CHECK;
 
 /* evict.c: for cache_on_evict(), `arg` is the service: whether the content file may go. */
 bool evict_content(void *arg, int64_t number);

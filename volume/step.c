@@ -1,6 +1,7 @@
 #include "base/log.h"
 #include "volume/extra_impl.h"
 #include "volume/link_impl.h"
+#include "volume/loser_meta.h"
 #include "volume/move_impl.h"
 #include "volume/preserve_impl.h"
 
@@ -105,6 +106,20 @@ apply(struct step *step, struct index_tx *tx, const struct sync_effect *effect,
 
 /* ---- one transaction from an answer to the next request ---- */
 
+/* A loser's object says what the conflict is about: a rebuild has nothing else to know it by. */
+static int
+describe_loser(struct step *step, struct index_tx *tx, struct err *err)
+{
+    struct index_conflict row;
+    struct err missing = ERR_INIT;
+    if (index_conflict_get(tx, step->kv.conflict_id, &row, &missing) == 0)
+        return loser_meta_add(&row, &step->meta, err);
+    if (missing.code == ERR_NOT_FOUND)
+        return 0;
+    *err = missing;
+    return -1;
+}
+
 /* The attempt is durable before its request goes out: after a power cut too somebody has to look first. */
 int
 step_begin(struct step *step, struct index_tx *tx, struct err *err)
@@ -122,6 +137,8 @@ step_begin(struct step *step, struct index_tx *tx, struct err *err)
         if (object_meta_make(&step->kv.node, &step->kv.content, step->kv.view.rules.epoch,
                              &step->meta, err) != 0 ||
             extra_add(step->service, tx, step->kv.inode, &step->meta, err) != 0)
+            return -1;
+        if (step->kv.conflict_id[0] != '\0' && describe_loser(step, tx, err) != 0)
             return -1;
         if (step->kv.conflict_id[0] == '\0' &&
             (step->kv.node.flags & INDEX_NODE_ATTRS_DIRTY) != 0) {

@@ -135,6 +135,14 @@ const char *get_text(const json_t *object, const char *name);
 int64_t get_int(const json_t *object, const char *name);
 bool get_bool(const json_t *object, const char *name);
 
+/* ---- cmd_serve.c ---- */
+/* Settings of the file, the environment and `argv`, whose options are the settings' names; `used` (NULL, or PATH_MAX bytes) tells the
+ * file. */
+struct config;
+struct config *cli_settings(struct cli *cli, int argc, char **argv, char *used, struct err *err);
+/* Takes --json out of words that are not for cli_parse(); answers how many are left. */
+int cli_take_json(struct cli *cli, int argc, char **argv);
+
 /* ---- the commands, by file ---- */
 cli_fn cmd_serve, cmd_config, cmd_version;
 cli_fn cmd_volume;
@@ -143,6 +151,7 @@ cli_fn cmd_run;
 cli_fn cmd_ls, cmd_stat, cmd_cat, cmd_put, cmd_get, cmd_rm, cmd_mkdir, cmd_mv;
 cli_fn cmd_flush, cmd_status, cmd_upgrade;
 cli_fn cmd_doctor;
+cli_fn cmd_rebuild, cmd_fsck;
 cli_fn cmd_completion, cmd_help;
 
 #endif

@@ -46,8 +46,8 @@ find_config(int argc, char **argv, const char **out, struct err *err)
     return 0;
 }
 
-static struct config *
-load(struct cli *cli, int argc, char **argv, char *used, struct err *err)
+struct config *
+cli_settings(struct cli *cli, int argc, char **argv, char *used, struct err *err)
 {
     const char *file = cli->config;
     if (find_config(argc, argv, &file, err) < 0)
@@ -63,7 +63,7 @@ load(struct cli *cli, int argc, char **argv, char *used, struct err *err)
 int
 cmd_serve(struct cli *cli, int argc, char **argv, struct err *err)
 {
-    struct config *config = load(cli, argc, argv, NULL, err);
+    struct config *config = cli_settings(cli, argc, argv, NULL, err);
     if (!config)
         return -1;
     int rc = gateway_daemon_run(config, cli->program, err);
@@ -85,7 +85,7 @@ cmd_config(struct cli *cli, int argc, char **argv, struct err *err)
     }
     if (strcmp(word, "show") != 0 && strcmp(word, "check") != 0)
         return err_set(err, ERR_USAGE, "unknown word '%s': config show or config check", word);
-    struct config *config = load(cli, argc, argv, used, err);
+    struct config *config = cli_settings(cli, argc, argv, used, err);
     if (!config)
         return -1;
     int rc = gateway_settings_state(config, state, sizeof(state), err);

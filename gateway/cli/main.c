@@ -22,6 +22,21 @@ const struct cli_command cli_commands[] = {
       cmd_upgrade },
     { "doctor", "", "check this machine and the store, and say what to do", STANDARD,
       "holdfast doctor", cmd_doctor },
+    { "rebuild", "[--state DIR] [--store URL] [--json]",
+      "make the index of a state directory anew, from the bucket alone",
+      "  no gateway may run on the directory; every setting of 'serve' is an option too\n"
+      "  the bucket is only read; files that are not in it yet are found in the cache\n"
+      "  the old index, if there is one, is set aside\n",
+      "holdfast rebuild --state /var/lib/holdfast --store "
+      "'s3://bucket?endpoint=https://s3.example.org&region=auto'",
+      cmd_rebuild },
+    { "fsck", "[VOLUME] [--full] [--repair] [--store URL]",
+      "hold index, cache and bucket against one another",
+      "  --full       read all bytes too, and compare them with their checksums\n"
+      "  --repair     mend what can be mended; nothing is destroyed, nothing asked\n"
+      "  --store URL  where no gateway runs: the store of the state directory\n" STANDARD
+      "  status 0: clean, 1: something was found\n",
+      "holdfast fsck reports --full", cmd_fsck },
     { "volume", "create|list|show|set|delete [NAME] [OPTION...]", "volumes",
       "  --prefix P        key prefix in the bucket (NAME/)\n  --quota BYTES     0: none\n"
       "  --history DAYS    how long replaced and removed versions are kept (30; 0: not)\n  --sync "

@@ -1,0 +1,274 @@
+#include "tests/unit/volume/volume_fixture.h"
+
+#include "volume/rebuild.h"
+
+/* INV-6: what the bucket and the cache hold is enough. Trees that listings of folders and one listing of all have to show alike, and
+ * every way in which staged bytes may stand to what lies at their key. */
+
+static struct volume_rebuild_report report;
+
+static void
+end_service(void)
+{
+    volume_service_close(rig.service, 0);
+    rig.service = NULL;
+}
+
+static void
+remove_index(void)
+{
+    static const char *const parts[] = { "index.db", "index.db-wal", "index.db-shm" };
+    char path[256];
+    for (size_t i = 0; i < 3; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", rig.dir, parts[i]);
+        (void)unlink(path);
+    }
+}
+
+static void
+rebuild(void)
+{
+    struct volume_rebuild_args args = { .state_dir = rig.dir,
+                                        .store = rig.mem,
+                                        .cache = { .max_bytes = 256u << 20, .floor_bytes = 1 } };
+    RUN_OK(rig.err, volume_rebuild(&args, &report, &rig.err));
+}
+
+static void
+serve_again(void)
+{
+    struct volume_info info;
+    rig_serve(&(struct rig_options){ 0 });
+    RUN_OK(rig.err, volume_find(rig.service, "v", &info, &rig.err));
+    rig.volume = info.id;
+    rig.root = info.root;
+}
+
+static void
+put_raw(const char *key, const char *text)
+{
+    struct store_put_result result;
+    RUN_OK(rig.err, store_put_small(rig.mem, key, text, strlen(text), (struct store_cond){ 0 },
+                                    &result, &rig.err));
+}
+
+/* ---- trees ---- */
+
+struct listing {
+    struct buf text;
+    int64_t folder[256];
+    char path[256][LIMIT_PATH + 1];
+    size_t count, at;
+};
+
+static int
+add_name(void *arg, const struct volume_entry *entry, struct err *err)
+{
+    struct listing *all = arg;
+    const char *dir = all->path[all->at];
+    char path[LIMIT_PATH + LIMIT_NAME + 3];
+    (void)snprintf(path, sizeof(path), "%s%s%.*s", dir, dir[0] != '\0' ? "/" : "",
+                   (int)entry->name_len, entry->name);
+    if (entry->attr.kind == INDEX_DIR) {
+        assert_in_range(all->count, 1, 255);
+        text_set(all->path[all->count], path);
+        all->folder[all->count++] = entry->attr.node;
+    }
+    return buf_appendf(&all->text, err, "%s %d %llu\n", path, (int)entry->attr.kind,
+                       (unsigned long long)entry->attr.size);
+}
+
+static int
+by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Every name of the tree, sorted; the caller frees it. */
+static char *
+whole_tree(void)
+{
+    struct listing *all = calloc(1, sizeof(*all));
+    assert_non_null(all);
+    buf_init(&all->text, 1u << 22);
+    all->folder[0] = rig.root;
+    all->count = 1;
+    for (; all->at < all->count; all->at++) {
+        struct volume_page page = { .dir = all->folder[all->at], .limit = 10000 };
+        RUN_OK(rig.err, volume_list(rig.service, &rig.ctx, &page, add_name, all, &rig.err));
+    }
+    char *line[2048], *save = NULL;
+    size_t count = 0;
+    for (char *at = strtok_r(all->text.data != NULL ? all->text.data : (char[]){ "" }, "\n", &save);
+         at != NULL; at = strtok_r(NULL, "\n", &save))
+        line[count++] = at;
+    qsort(line, count, sizeof(*line), by_text);
+    struct buf out;
+    buf_init(&out, 1u << 22);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(buf_appendf(&out, &rig.err, "%s\n", line[i]), 0);
+    buf_release(&all->text);
+    free(all);
+    return buf_steal(&out);
+}
+
+/* One listing without folders, and listings folder by folder, show the same: names that sort between a folder's name and its slash,
+ * files and folders of one name, markers, names that are none. */
+static void
+a_tree_is_what_listings_show(void **state)
+{
+    (void)state;
+    static const char *const part[] = { "a", "b", "a-", "a.", "a0", "", ".", "..", "\xff", "ab" };
+    uint64_t seed = (uint64_t)clock_wall_ns();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < 400; i++) {
+        char key[128] = "v/";
+        unsigned depth = 1 + (unsigned)(random_next(&seed) % 4);
+        for (unsigned d = 0; d < depth; d++) {
+            size_t len = strlen(key);
+            (void)snprintf(key + len, sizeof(key) - len, "%s%s", d > 0 ? "/" : "",
+                           part[random_next(&seed) % 10]);
+        }
+        if (random_next(&seed) % 8 == 0)
+            strncat(key, "/", sizeof(key) - strlen(key) - 1);
+        put_raw(key, key[strlen(key) - 1] == '/' ? "" : key);
+    }
+    char *before = whole_tree();
+    end_service();
+    remove_index();
+    rebuild();
+    assert_int_equal(report.volumes, 1);
+    assert_int_equal(report.heads, 0);
+    assert_int_equal(report.gets, 2); /* store.json, the volume's settings */
+    serve_again();
+    int lists = atomic_load(&rig.hook->count[HOOK_LIST]);
+    char *after = whole_tree();
+    assert_string_equal(before, after);
+    assert_int_equal(atomic_load(&rig.hook->count[HOOK_LIST]), lists); /* all was listed */
+    free(before);
+    free(after);
+}
+
+/* ---- staged bytes ---- */
+
+static void
+lose_index_offline(void)
+{
+    atomic_store(&rig.hook->fail[HOOK_PUT], -1); /* the store is away from here on */
+}
+
+static void
+crash(void)
+{
+    end_service();
+    remove_index();
+}
+
+static void
+staged_bytes_go_up_on_their_base(void **state)
+{
+    (void)state;
+    save("old", "base");
+    save("other", "base");
+    flush();
+    lose_index_offline();
+    save("old", "newer");
+    save("fresh", "new");
+    save("other", "mine");
+    crash();
+    put_raw("v/other", "theirs");
+    rebuild();
+    assert_int_equal(report.staged_uploads, 2);
+    assert_int_equal(report.staged_contrary, 1);
+    assert_int_equal(report.staged_torn, 0);
+    rebuild(); /* again, over what it made */
+    assert_int_equal(report.staged_uploads, 2);
+    assert_string_not_equal(report.old_index, "");
+    serve_again();
+    struct volume_barrier barrier;
+    assert_int_equal(flush_within(60 * NS_PER_S, &barrier), -1);
+    assert_int_equal(rig.err.code, ERR_CONFLICT);
+    assert_bucket("old", "newer");
+    assert_bucket("fresh", "new");
+    assert_bucket("other", "theirs");
+    assert_reads("other", "theirs");
+    struct index_conflict row;
+    assert_int_equal(conflicts(&row), 1);
+    assert_string_equal(row.path, "other");
+}
+
+/* The PUT landed, and the gateway never heard of it. */
+static void
+what_landed_is_a_clean_copy(void **state)
+{
+    (void)state;
+    atomic_store(&rig.hook->fail[HOOK_HEAD], -1); /* nor can it look */
+    atomic_store(&rig.hook->lose[HOOK_PUT], 1);
+    save("landed", "bytes");
+    for (int i = 0; i < 60000 && atomic_load(&rig.hook->lose[HOOK_PUT]) != 0; i++)
+        clock_sleep_ns(NS_PER_MS);
+    crash();
+    rebuild();
+    assert_int_equal(report.staged_synced, 1);
+    assert_int_equal(report.staged_uploads + report.staged_contrary, 0);
+    serve_again();
+    flush();
+    assert_reads("landed", "bytes");
+    assert_int_equal(conflicts(NULL), 0);
+    assert_int_equal(atomic_load(&rig.hook->count[HOOK_PUT]), 0);
+}
+
+/* A removed base: the bytes are kept as a conflict, the name stays away. */
+static void
+a_base_that_is_gone_makes_a_conflict(void **state)
+{
+    (void)state;
+    save("f", "base");
+    flush();
+    lose_index_offline();
+    save("f", "mine");
+    crash();
+    enum store_outcome outcome;
+    RUN_OK(rig.err,
+           store_delete(rig.mem, &(struct store_delete){ .key = "v/f" }, &outcome, &rig.err));
+    rebuild();
+    assert_int_equal(report.staged_contrary, 1);
+    serve_again();
+    struct volume_barrier barrier;
+    assert_int_equal(flush_within(60 * NS_PER_S, &barrier), -1);
+    assert_int_equal(resolve_code("f"), ERR_NOT_FOUND);
+    struct index_conflict row;
+    assert_int_equal(conflicts(&row), 1);
+    assert_string_equal(row.reason, "deleted");
+}
+
+/* A new index over staged files would lose their names: the start says what to do. */
+static void
+a_lost_index_is_not_begun_anew(void **state)
+{
+    (void)state;
+    lose_index_offline();
+    save("fresh", "new");
+    crash();
+    struct volume_service_args args = { .state_dir = rig.dir, .store = hook_wrap(false) };
+    assert_null(volume_service_open(&args, &rig.err));
+    assert_int_equal(rig.err.code, ERR_CORRUPT);
+    assert_non_null(strstr(rig.err.msg, "holdfast rebuild"));
+    rebuild();
+    assert_int_equal(report.staged_uploads, 1);
+    serve_again();
+    flush();
+    assert_bucket("fresh", "new");
+}
+
+int
+main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_tree_is_what_listings_show),   TEST(staged_bytes_go_up_on_their_base),
+        TEST(what_landed_is_a_clean_copy),    TEST(a_base_that_is_gone_makes_a_conflict),
+        TEST(a_lost_index_is_not_begun_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
