@@ -31,6 +31,7 @@
 #define LIMIT_SYMLINK 4096
 #define LIMIT_LINKS 1000 /* names of one file */
 #define CACHE_BLOCK_SIZE (1u << 20)
+#define LIMIT_MERGE (4u << 20) /* of each text that is compared or merged */
 
 /* JSON and configuration documents that we read whole. */
 #define LIMIT_JSON_DOC (4u << 20)

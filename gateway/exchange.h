@@ -26,6 +26,7 @@ enum exchange_takes {
     EXCHANGE_TAKES_NAME, /* one more component: a volume or an id, in x->name */
     EXCHANGE_TAKES_FILE, /* volume and a path that is not empty */
     EXCHANGE_TAKES_TREE, /* volume and a path, which may be empty */
+    EXCHANGE_TAKES_PART, /* an id, in x->name, and one word, in x->path */
 };
 struct exchange_route {
     const char *method;

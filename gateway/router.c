@@ -9,6 +9,7 @@
 #define NAME EXCHANGE_TAKES_NAME
 #define FILE_PATH EXCHANGE_TAKES_FILE
 #define TREE EXCHANGE_TAKES_TREE
+#define PART EXCHANGE_TAKES_PART
 
 /* Every address of the API: method, prefix, what follows it, open without a login, begin, chunk, end. */
 static const struct exchange_route routes[] = {
@@ -33,7 +34,10 @@ static const struct exchange_route routes[] = {
     { "POST", "v1/flush", NOTHING, false, NULL, NULL, gateway_state_flush },
     { "GET", "v1/status", NOTHING, false, NULL, NULL, gateway_state_status },
     { "GET", "v1/unsynced", NOTHING, false, NULL, NULL, gateway_state_unsynced },
-    { "GET", "v1/conflicts", NOTHING, false, NULL, NULL, gateway_state_conflicts },
+    { "GET", "v1/conflicts", NOTHING, false, NULL, NULL, gateway_conflicts_list },
+    { "GET", "v1/conflicts", NAME, false, NULL, NULL, gateway_conflicts_show },
+    { "GET", "v1/conflicts", PART, false, NULL, NULL, gateway_conflicts_part },
+    { "POST", "v1/conflicts", PART, false, NULL, NULL, gateway_conflicts_resolve },
     { "GET", "v1/doctor", NOTHING, false, NULL, NULL, gateway_state_doctor },
     { "POST", "v1/fsck", NOTHING, false, NULL, NULL, gateway_fsck_post },
     { "POST", "v1/upgrade", NOTHING, false, NULL, NULL, gateway_takeover_upgrade },
@@ -53,8 +57,10 @@ rest_of(const struct exchange_route *route, const char *path)
     if (*rest != '/' || route->takes == NOTHING)
         return NULL;
     rest++;
-    bool more = strchr(rest, '/') != NULL;
-    return route->takes == NAME && more ? NULL : rest;
+    const char *slash = strchr(rest, '/');
+    if (route->takes == PART)
+        return slash && strchr(slash + 1, '/') == NULL ? rest : NULL;
+    return route->takes == NAME && slash ? NULL : rest;
 }
 
 static void
@@ -74,6 +80,10 @@ fill_names(struct exchange *x, const char *rest, struct err *err)
     (void)snprintf(x->name, sizeof(x->name), "%.*s", (int)len, rest);
     if (x->route->takes == NAME)
         return 0;
+    if (x->route->takes == PART) {
+        x->path = rest + len + 1;
+        return 0;
+    }
     if (path_check_volume(x->name, err) < 0)
         return -1;
     x->path = rest[len] == '/' ? rest + len + 1 : "";

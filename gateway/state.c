@@ -213,8 +213,8 @@ gateway_state_status(struct exchange *x, struct err *err)
 }
 
 /* ---- what is not in the bucket, and what went wrong ---- */
-static int
-volume_filter(struct exchange *x, int64_t *volume, struct err *err)
+int
+gateway_state_volume(struct exchange *x, int64_t *volume, struct err *err)
 {
     struct volume_info info;
     scope_buf name;
@@ -251,7 +251,8 @@ gateway_state_unsynced(struct exchange *x, struct err *err)
     scope_json *list = json_array();
     if (!list)
         return err_nomem(err);
-    if (volume_filter(x, &volume, err) < 0 || exchange_query_uint(x, "limit", &limit, err) < 0)
+    if (gateway_state_volume(x, &volume, err) < 0 ||
+        exchange_query_uint(x, "limit", &limit, err) < 0)
         return -1;
     if (limit < 1 || limit > 10000)
         return err_set(err, ERR_INVAL, "limit must be 1 to 10000");
@@ -259,46 +260,6 @@ gateway_state_unsynced(struct exchange *x, struct err *err)
                              err) < 0)
         return -1;
     return exchange_reply_json(x, 200, json_pack("{s:O}", "unsynced", list), err);
-}
-
-struct conflict_filter {
-    json_t *list;
-    const char *run; /* "" for all */
-};
-
-static int
-add_conflict(void *arg, const struct index_conflict *row, struct err *err)
-{
-    struct conflict_filter *filter = arg;
-    char time[TIME_RFC3339_SIZE];
-    if (filter->run[0] != '\0' && strcmp(filter->run, row->run) != 0)
-        return 0;
-    time_rfc3339(row->time_ns, time, sizeof(time));
-    json_t *item = json_pack(
-        "{s:s, s:I, s:o, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:s}", "id", row->id, "volume_id",
-        (json_int_t)row->volume, "path", json_bytes(row->path, strlen(row->path)), "reason",
-        row->reason, "base", row->base_version, "mine", row->mine_version, "theirs",
-        row->theirs_version[0] != '\0' ? row->theirs_version : row->theirs_etag, "synced",
-        (int)row->synced, "actor", row->actor, "run", row->run, "time", time);
-    return json_array_append_new(filter->list, item) < 0 ? err_nomem(err) : 0;
-}
-
-int
-gateway_state_conflicts(struct exchange *x, struct err *err)
-{
-    int64_t volume;
-    scope_json *list = json_array();
-    scope_buf run;
-    buf_init(&run, 64);
-    if (!list)
-        return err_nomem(err);
-    if (volume_filter(x, &volume, err) < 0 ||
-        gateway_request_query(&x->target, "run", &run, err) < 0)
-        return -1;
-    struct conflict_filter filter = { list, buf_cstr(&run) };
-    if (volume_conflict_each(x->gateway->service, volume, add_conflict, &filter, err) < 0)
-        return -1;
-    return exchange_reply_json(x, 200, json_pack("{s:O}", "conflicts", list), err);
 }
 
 /* ---- the barrier ---- */

@@ -47,6 +47,7 @@ notify_plan(enum volume_event_kind kind)
         return (struct notify_plan){ .name = true, .node_attrs = true };
     case VOLUME_EVENT_SYNCED:
     case VOLUME_EVENT_CONFLICT:
+    case VOLUME_EVENT_RESOLVED:
     case VOLUME_EVENT_STORE:
     case VOLUME_EVENT_LOST:
         break;

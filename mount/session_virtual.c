@@ -438,10 +438,15 @@ list(struct call *call, bool plus, struct err *err)
         return err_nomem(err);
     if (!virtual_is_dir(dir.kind))
         return err_set(err, ERR_NOT_DIR, "not a folder");
+    bool base = false;
+    if (dir.kind == VIRTUAL_CONFLICT_ID &&
+        session_virtual_has_base(call->session, dir.id, &base, err) < 0)
+        return -1;
     put(&list, ".", &dir);
     put(&list, "..", &dir);
     for (unsigned i = 0; (name = virtual_entry(dir.kind, i, &place.kind)) != NULL; i++)
-        put(&list, name, &place);
+        if (base || (place.kind != VIRTUAL_BASE && place.kind != VIRTUAL_MERGED))
+            put(&list, name, &place);
     if (dir.kind == VIRTUAL_CONFLICT &&
         session_virtual_losers(call->session, put_loser, &list, err) < 0)
         return -1;

@@ -138,6 +138,8 @@ session_virtual_speed(enum virtual_kind kind)
     case VIRTUAL_EVENTS:
         return MAY_TAKE_TIME;
     case VIRTUAL_MINE:
+    case VIRTUAL_BASE:
+    case VIRTUAL_MERGED:
         return MAY_WAIT_FOR_STORE;
     default:
         return AT_ONCE;

@@ -2,6 +2,7 @@
 #define MOUNT_SESSION_VIRTUAL_IMPL_H
 
 #include "mount/session_impl.h"
+#include "volume/conflicts.h"
 
 /* What the two files of `.holdfast/` share. */
 
@@ -53,6 +54,9 @@ struct virtual_loser {
 };
 int session_virtual_loser(struct session *session, uint64_t id, struct virtual_loser *out,
                           struct err *err) MUST_CHECK;
+/* Whether `base` and `merged` are shown for it. */
+int session_virtual_has_base(struct session *session, uint64_t id, bool *out,
+                             struct err *err) MUST_CHECK;
 /* Every conflict of the mounted folder, oldest first. */
 typedef int virtual_loser_fn(void *arg, const struct index_conflict *row, const char *path,
                              struct err *err);

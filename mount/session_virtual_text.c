@@ -240,6 +240,36 @@ make_info(struct session *session, uint64_t id, struct buf *out, struct err *err
     return virtual_conflict(&loser->row, loser->path, out, err);
 }
 
+/* Where it cannot be had there is no such file. */
+static int
+make_side(struct call *call, const struct volume_ctx *ctx, uint64_t id, enum volume_side side,
+          struct buf *out, struct err *err)
+{
+    struct err why = ERR_INIT;
+    scope_free struct virtual_loser *loser = malloc(sizeof(*loser));
+    if (!loser)
+        return err_nomem(err);
+    if (session_virtual_loser(call->session, id, loser, err) < 0)
+        return -1;
+    if (volume_conflict_side(call->session->args.volumes, ctx, loser->row.id, side, out, &why) == 0)
+        return 0;
+    if (why.code == ERR_NO_MERGE)
+        return err_set(err, ERR_NOT_FOUND, "%s", why.msg);
+    *err = why;
+    return -1;
+}
+
+int
+session_virtual_has_base(struct session *session, uint64_t id, bool *out, struct err *err)
+{
+    scope_free struct virtual_loser *loser = malloc(sizeof(*loser));
+    if (!loser)
+        return err_nomem(err);
+    if (session_virtual_loser(session, id, loser, err) < 0)
+        return -1;
+    return volume_conflict_has_base(session->args.volumes, loser->row.id, out, err);
+}
+
 /* ---- flush ---- */
 
 static int
@@ -275,7 +305,6 @@ session_virtual_make(struct call *call, const struct volume_ctx *ctx,
                      const struct virtual_place *place, struct buf *out, struct err *err)
 {
     struct session *session = call->session;
-    (void)ctx;
     switch (place->kind) {
     case VIRTUAL_README:
         return virtual_readme(session->volume_name, session->args.read_only, out, err);
@@ -289,6 +318,10 @@ session_virtual_make(struct call *call, const struct volume_ctx *ctx,
         return make_info(session, place->id, out, err);
     case VIRTUAL_FLUSH:
         return make_flush(call, out, err);
+    case VIRTUAL_BASE:
+        return make_side(call, ctx, place->id, VOLUME_BASE, out, err);
+    case VIRTUAL_MERGED:
+        return make_side(call, ctx, place->id, VOLUME_MERGED, out, err);
     default:
         return err_set(err, ERR_INTERNAL, "a file of .holdfast without a text");
     }

@@ -30,7 +30,7 @@ struct virtual_place
 virtual_place(uint64_t ino)
 {
     uint64_t kind = ino & ((1u << KIND_BITS) - 1);
-    if (!virtual_is(ino) || kind > VIRTUAL_THEIRS)
+    if (!virtual_is(ino) || kind > VIRTUAL_MERGED)
         return (struct virtual_place){ .kind = VIRTUAL_NONE };
     return (struct virtual_place){ .kind = (enum virtual_kind)kind,
                                    .id = ino >> KIND_BITS & ID_MASK };
@@ -55,7 +55,9 @@ static const struct entry {
     { VIRTUAL_ROOT, VIRTUAL_FLUSH, "flush" },
     { VIRTUAL_ROOT, VIRTUAL_STATUS, "status" },
     { VIRTUAL_ROOT, VIRTUAL_UNSYNCED, "unsynced" },
+    { VIRTUAL_CONFLICT_ID, VIRTUAL_BASE, "base" },
     { VIRTUAL_CONFLICT_ID, VIRTUAL_INFO, "info" },
+    { VIRTUAL_CONFLICT_ID, VIRTUAL_MERGED, "merged" },
     { VIRTUAL_CONFLICT_ID, VIRTUAL_MINE, "mine" },
     { VIRTUAL_CONFLICT_ID, VIRTUAL_THEIRS, "theirs" },
 };
@@ -366,6 +368,7 @@ virtual_event(const struct event_item *item, const char *path, struct buf *out, 
         [VOLUME_EVENT_RENAMED] = { "change", "move_from" },
         [VOLUME_EVENT_SYNCED] = { "synced", NULL },
         [VOLUME_EVENT_CONFLICT] = { "conflict", NULL },
+        [VOLUME_EVENT_RESOLVED] = { "resolved", NULL },
         [VOLUME_EVENT_STORE] = { "store", NULL },
         [VOLUME_EVENT_LOST] = { "lost", NULL },
     };
@@ -425,6 +428,10 @@ static const char readme[] =
     "    cat .holdfast/conflicts                      one line per conflict, with its directory\n"
     "    diff .holdfast/conflict/ID/mine .holdfast/conflict/ID/theirs\n"
     "                                                 what you wrote, and what is at the path now\n"
+    "    cat .holdfast/conflict/ID/merged             both changes, where base is still known; "
+    "lines "
+    "that both\n"
+    "                                                 changed stand between <<<<<<< and >>>>>>>\n"
     "  Write the right text to the path. Never throw their change away to be done.\n"
     "\n"
     "GOOD TO KNOW\n"

@@ -29,10 +29,12 @@ enum virtual_kind {
     VIRTUAL_INFO,        /* and what lies in it */
     VIRTUAL_MINE,
     VIRTUAL_THEIRS,
+    VIRTUAL_BASE, /* these two only where they can be had */
+    VIRTUAL_MERGED,
 };
 struct virtual_place {
     enum virtual_kind kind;
-    uint64_t id; /* virtual_id(), of the last five kinds' conflict; else 0 */
+    uint64_t id; /* virtual_id(), of a conflict's kinds; else 0 */
 };
 
 bool virtual_is(uint64_t ino);

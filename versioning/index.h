@@ -465,6 +465,8 @@ int index_conflict_put(struct index_tx *tx, const struct index_conflict *row,
                        struct err *err) MUST_CHECK;
 int index_conflict_get(struct index_tx *tx, const char *id, struct index_conflict *out,
                        struct err *err) MUST_CHECK;
+/* absent is fine */
+int index_conflict_delete(struct index_tx *tx, const char *id, struct err *err) MUST_CHECK;
 int index_conflict_each(struct index_tx *tx, int64_t volume, index_conflict_fn *fn, void *arg,
                         struct err *err) MUST_CHECK; /* 0: all volumes; oldest first */
 

@@ -203,6 +203,7 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(CHANGE_DELETE, DELETE, &index_table_changes, "WHERE id = ?1")                                \
     X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                           \
     X(CONFLICT_GET, SELECT, &index_table_conflicts, "WHERE id = ?1")                               \
+    X(CONFLICT_DELETE, DELETE, &index_table_conflicts, "WHERE id = ?1")                            \
     X(CONFLICT_EACH, SELECT, &index_table_conflicts, "ORDER BY time_ns, id")                       \
     X(ANSWER_DROP_ALL, DELETE, &index_table_answers, "")                                           \
     X(ANSWER_DROP, DELETE, &index_table_answers, "WHERE connection = ?1")                          \

@@ -118,6 +118,16 @@ index_conflict_get(struct index_tx *tx, const char *id, struct index_conflict *o
 }
 
 int
+index_conflict_delete(struct index_tx *tx, const char *id, struct err *err)
+{
+    scope_query query;
+    if (index_change_start(tx, STATEMENT_CONFLICT_DELETE, &query, err) != 0)
+        return -1;
+    index_bind_text(&query, 1, id);
+    return index_query_step(&query, err);
+}
+
+int
 index_conflict_each(struct index_tx *tx, int64_t volume, index_conflict_fn *fn, void *arg,
                     struct err *err)
 {

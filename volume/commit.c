@@ -452,6 +452,8 @@ volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx,
         return -1;
     }
     drop_run(service, &call.drop);
+    if (args->version != NULL)
+        text_copy(args->version, ULID_SIZE, call.content.version);
     *created = !call.existed;
     cache_put(steal(&upload->file));
     sync_kick(service);

@@ -1,26 +1,116 @@
 #include <string.h>
 
 #include "base/scope.h"
-#include "volume/service_impl.h"
+#include "volume/conflicts_impl.h"
 
-/* The bytes of a conflict's loser: in the cache, pinned, until the bucket has them. */
+/* The bytes of a conflict's loser: in the cache, pinned, until the bucket has them; and what they were made from. */
 
-struct loser_call {
-    const char *id;
-    struct index_conflict row;
-    struct index_content content;
-    struct index_volume volume;
+/* ---- what it was made from ---- */
+
+bool
+conflict_is_base(const struct index_content *row, const struct index_content *mine)
+{
+    if (row->state != CONTENT_CLEAN || row->size > LIMIT_MERGE)
+        return false;
+    if (mine->base_version[0] != '\0')
+        return strcmp(row->version, mine->base_version) == 0;
+    return mine->base_etag[0] != '\0' && strcmp(row->etag, mine->base_etag) == 0;
+}
+
+/* 60 of the id's 80 random bits: no node has a number below 0. */
+static int64_t
+base_number(const char *id)
+{
+    static const char digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    int64_t number = 0;
+    for (const char *c = id + 14; *c != '\0'; c++) {
+        const char *digit = strchr(digits, *c);
+        number = number << 5 | (digit == NULL ? 0 : digit - digits);
+    }
+    return -1 - number;
+}
+
+struct find_base {
+    const struct index_content *mine; /* NULL: any row */
+    struct index_content row;
+    bool found;
 };
 
 static int
-loser_tx(struct index_tx *tx, void *arg, struct err *err)
+match_base(void *arg, const struct index_content *row, struct err *err)
 {
-    struct loser_call *call = arg;
-    if (index_conflict_get(tx, call->id, &call->row, err) != 0 ||
-        index_volume_get(tx, call->row.volume, &call->volume, err) != 0)
+    struct find_base *find = arg;
+    (void)err;
+    if (find->found || (find->mine != NULL && !conflict_is_base(row, find->mine)))
+        return 0;
+    find->row = *row;
+    find->found = true;
+    return 0;
+}
+
+int
+conflict_keep_base(struct index_tx *tx, const struct index_conflict *row,
+                   const struct index_content *mine, const struct index_node *node, struct err *err)
+{
+    struct find_base find = { .mine = mine };
+    if (index_content_of_node(tx, node->id, match_base, &find, err) != 0)
         return -1;
-    return call->row.content == 0 ? 0
-                                  : index_content_get(tx, call->row.content, &call->content, err);
+    if (!find.found || find.row.id == node->content || strcmp(row->reason, "torn") == 0)
+        return 0;
+    find.row.node = base_number(row->id);
+    return index_content_update(tx, &find.row, err);
+}
+
+int
+conflict_base(struct index_tx *tx, const char *id, struct index_content *out, struct err *err)
+{
+    struct find_base find = { .mine = NULL };
+    if (index_content_of_node(tx, base_number(id), match_base, &find, err) != 0)
+        return -1;
+    if (!find.found)
+        return err_set(err, ERR_NOT_FOUND, "the base of conflict '%s' is not kept", id);
+    *out = find.row;
+    return 0;
+}
+
+/* ---- where the loser's bytes lie ---- */
+
+struct place_call {
+    const char *id;
+    struct conflict_place *out;
+};
+
+static int
+place_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct place_call *call = arg;
+    struct conflict_place *out = call->out;
+    struct err missing = ERR_INIT;
+    if (index_conflict_get(tx, call->id, &out->row, err) != 0 ||
+        index_volume_get(tx, out->row.volume, &out->volume, err) != 0)
+        return -1;
+    (void)snprintf(out->key, sizeof(out->key), CONFLICT_PREFIX "%s/%s", out->volume.name, call->id);
+    out->known = index_key_get(tx, out->key, &out->object, &missing) == 0;
+    if (!out->known && missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    missing = (struct err)ERR_INIT;
+    out->has_base = conflict_base(tx, call->id, &out->base, &missing) == 0;
+    if (!out->has_base && missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    return out->row.content == 0 ? 0 : index_content_get(tx, out->row.content, &out->content, err);
+}
+
+int
+conflict_place(struct volume_service *service, const char *id, struct conflict_place *out,
+               struct err *err)
+{
+    struct place_call call = { .id = id, .out = out };
+    memset(out, 0, sizeof(*out));
+    return index_read(service->index, place_tx, &call, err);
 }
 
 struct part {
@@ -39,54 +129,82 @@ take(void *arg, const void *data, size_t len, struct err *err)
     return 0;
 }
 
-static ssize_t
-read_bucket(struct volume_service *service, const struct volume_ctx *ctx,
-            const struct loser_call *call, const struct store_get *want, struct err *err)
+/* An object that no row describes, after a rebuild. */
+static int
+look_at(struct volume_service *service, const struct conflict_place *place, int64_t deadline_ns,
+        uint64_t *size, struct err *err)
 {
     struct store_object object;
-    char key[LIMIT_KEY + 1];
+    store_object_init(&object);
+    int rc = store_head(service->store, place->key, deadline_ns, &object, err);
+    *size = object.size;
+    store_object_release(&object);
+    return rc;
+}
+
+static ssize_t
+read_bucket(struct volume_service *service, const struct volume_ctx *ctx,
+            const struct conflict_place *place, const struct store_get *want, struct err *err)
+{
+    struct store_object object;
     struct store_get get = *want;
     struct part *part = want->sink_arg;
+    uint64_t size = place->object.size;
+    if (place->known && part->to == NULL)
+        return (ssize_t)size;
     if (ctx->nowait)
         return err_set(err, ERR_AGAIN, "the bytes are in the bucket");
-    (void)snprintf(key, sizeof(key), CONFLICT_PREFIX "%s/%s", call->volume.name, call->id);
-    get.key = key;
+    get.key = place->key;
     get.deadline_ns = service_deadline(ctx);
-    store_object_init(&object);
-    int rc = store_head(service->store, key, get.deadline_ns, &object, err);
-    uint64_t size = object.size;
-    store_object_release(&object);
-    if (rc != 0)
+    get.if_match = place->known ? place->object.etag : NULL;
+    if (!place->known && look_at(service, place, get.deadline_ns, &size, err) != 0)
         return -1;
     if (part->to == NULL)
         return (ssize_t)size;
-    if (get.off >= size)
+    if (get.off >= size || part->len == 0)
         return 0;
     get.len = size - get.off < part->len ? size - get.off : part->len;
     store_object_init(&object);
-    rc = store_get(service->store, &get, &object, err);
+    int rc = store_get(service->store, &get, &object, err);
     store_object_release(&object);
     return rc == 0 ? (ssize_t)part->have : -1;
+}
+
+ssize_t /* NOLINTNEXTLINE(readability-function-size): a read has its seven parameters */
+conflict_read_at(struct volume_service *service, const struct volume_ctx *ctx,
+                 const struct conflict_place *place, void *out, size_t len, uint64_t off,
+                 struct err *err)
+{
+    struct part part = { .to = out, .len = len };
+    struct store_get want = { .off = off, .sink = take, .sink_arg = &part };
+    struct conflict_place now;
+    if (place->row.content == 0)
+        return read_bucket(service, ctx, place, &want, err);
+    if (out == NULL)
+        return (ssize_t)place->content.size;
+    struct err gone = ERR_INIT;
+    struct cache_file *file = cache_get(service->cache, place->row.content, &gone);
+    if (file != NULL) {
+        ssize_t got = cache_file_read(file, out, len, off, err);
+        cache_put(file);
+        return got;
+    }
+    /* Synced a moment ago: the row of now says where. */
+    if (conflict_place(service, place->row.id, &now, err) != 0)
+        return -1;
+    if (now.row.content != 0)
+        return err_set(err, ERR_IO, "the bytes of conflict '%s' are not on the disk", now.row.id);
+    return read_bucket(service, ctx, &now, &want, err);
 }
 
 ssize_t /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 volume_conflict_read(struct volume_service *service, const struct volume_ctx *ctx, const char *id,
                      void *out, size_t len, uint64_t off, struct err *err)
 {
-    struct loser_call call = { .id = id };
-    struct part part = { .to = out, .len = len };
-    struct store_get want = { .off = off, .sink = take, .sink_arg = &part };
-    if (index_read(service->index, loser_tx, &call, err) != 0)
+    scope_free struct conflict_place *place = malloc(sizeof(*place));
+    if (place == NULL)
+        return err_nomem(err);
+    if (conflict_place(service, id, place, err) != 0)
         return -1;
-    if (call.row.content == 0)
-        return read_bucket(service, ctx, &call, &want, err);
-    if (out == NULL)
-        return (ssize_t)call.content.size;
-    struct err gone = ERR_INIT;
-    struct cache_file *file = cache_get(service->cache, call.row.content, &gone);
-    if (file == NULL) /* synced a moment ago */
-        return read_bucket(service, ctx, &call, &want, err);
-    ssize_t got = cache_file_read(file, out, len, off, err);
-    cache_put(file);
-    return got;
+    return conflict_read_at(service, ctx, place, out, len, off, err);
 }

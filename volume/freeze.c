@@ -37,7 +37,8 @@ note_older(void *arg, const struct index_content *row, struct err *err)
 {
     struct freeze_call *call = arg;
     (void)err;
-    if (row->id == call->inode->content)
+    /* What was begun with stays until this lands: if it loses, the two are merged by it. */
+    if (row->id == call->inode->content || conflict_is_base(row, &call->content))
         return 0;
     call->beside |= row->state == CONTENT_FROZEN;
     call->replaces_promised |= row->state == CONTENT_FROZEN && (row->flags & CONTENT_DURABLE) != 0;

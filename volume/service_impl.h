@@ -519,6 +519,16 @@ int view_keep_loser(struct volume_service *service, struct index_tx *tx,
                     const struct index_node *node, const struct view_loser *loser,
                     struct err *err) MUST_CHECK;
 
+/* conflicts.c: what a loser was made from is kept with it, as long as the cache has the room: a CLEAN row whose `node` is a negative
+ * number that comes of the conflict's id. */
+bool conflict_is_base(const struct index_content *row, const struct index_content *mine);
+int conflict_keep_base(struct index_tx *tx, const struct index_conflict *row,
+                       const struct index_content *mine, const struct index_node *node,
+                       struct err *err) MUST_CHECK;
+/* ERR_NOT_FOUND */
+int conflict_base(struct index_tx *tx, const char *id, struct index_content *out,
+                  struct err *err) MUST_CHECK;
+
 /* sync.c */
 int sync_engine_open(struct volume_service *service, struct err *err) MUST_CHECK;
 int sync_engine_start(struct volume_service *service, struct err *err) MUST_CHECK;

@@ -370,6 +370,7 @@ struct volume_commit_args {
     bool wait_synced; /* come back when the bucket has it (level three), else when it is staged durably */
     bool make_dirs;
     const struct volume_like *like; /* NULL: a file of the caller's */
+    char *version; /* unless NULL: gets the id of these bytes (ULID_SIZE) once they are staged */
 };
 /* A new version that is to be like an object: its owner, its extended attributes, and what others wrote with it. */
 struct volume_like {
@@ -474,6 +475,7 @@ enum volume_event_kind {
     VOLUME_EVENT_RENAMED, /* old name gone; a CREATED follows */
     VOLUME_EVENT_SYNCED,
     VOLUME_EVENT_CONFLICT,
+    VOLUME_EVENT_RESOLVED, /* that was ended; where nothing lies at its path, `parent` is the root and `name` the path */
     VOLUME_EVENT_STORE, /* the store went away or came back */
     VOLUME_EVENT_LOST,  /* too many at once: some were not told */
 };

@@ -149,6 +149,7 @@ cli_fn cmd_volume;
 cli_fn cmd_mount, cmd_umount, cmd_mounts;
 cli_fn cmd_run;
 cli_fn cmd_ls, cmd_stat, cmd_cat, cmd_put, cmd_get, cmd_rm, cmd_mkdir, cmd_mv;
+cli_fn cmd_conflicts;
 cli_fn cmd_flush, cmd_status, cmd_upgrade;
 cli_fn cmd_doctor;
 cli_fn cmd_rebuild, cmd_fsck;

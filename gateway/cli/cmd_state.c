@@ -132,7 +132,7 @@ sync_lines(const json_t *s)
             "the bucket and cost: see 'aws s3api list-multipart-uploads'",
             (long long)get_int(s, "uploads_foreign"));
     if (get_int(s, "conflicts") > 0)
-        print_line("conflicts  %lld: the losers' bytes are kept",
+        print_line("conflicts  %lld: the losers' bytes are kept, see 'holdfast conflicts list'",
                    (long long)get_int(s, "conflicts"));
     else
         print_line("conflicts  none");

@@ -85,6 +85,18 @@ const struct cli_command cli_commands[] = {
       cmd_mkdir },
     { "mv", "VOLUME:/from VOLUME:/to [--replace]", "rename within a volume", NULL,
       "holdfast mv reports:/a.csv reports:/b.csv", cmd_mv },
+    { "conflicts",
+      "list [VOLUME] [--run ID] | show ID | diff ID [--from SIDE] [--to SIDE] | resolve ID --keep "
+      "mine|theirs|both|merge",
+      "writes that lost against a newer version",
+      "  --keep mine       the loser's bytes become the file again\n"
+      "  --keep theirs     the file stays as it is\n"
+      "  --keep both       the loser's bytes become a file beside it, 'name (conflict abcd).ext'\n"
+      "  --keep merge      both changes, where they touch different lines of a text\n"
+      "  --base VERSION    mine: only if this is the version there now; else the one it lost to\n"
+      "  --create          mine: only if nothing is there now\n"
+      "  --from, --to      diff: mine, theirs, base or merged (from theirs to mine)\n",
+      "holdfast conflicts resolve 01JZX3T6W8Q9V4N2M7K5H1C0BD --keep both", cmd_conflicts },
     { "flush", "[VOLUME] [--timeout S]", "wait until everything is in the bucket", STANDARD,
       "holdfast flush reports --timeout 120", cmd_flush },
     { "config", "[show|check] [--config FILE]", "the settings and where they come from", NULL,

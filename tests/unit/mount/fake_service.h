@@ -3,6 +3,7 @@
 
 /* For fake_volume.h: volumes, kernels, the barrier, what is unsynced, and the rows of mounts in the index. */
 #include "fake_state.h"
+#include "volume/conflicts.h"
 
 /* NOLINTBEGIN(readability-function-size,readability-inconsistent-declaration-parameter-name) */
 
@@ -182,6 +183,30 @@ volume_conflict_read(struct volume_service *service, const struct volume_ctx *ct
         return sizeof(bytes) - 1;
     memcpy(out, bytes + off, left < len ? left : len);
     return (ssize_t)(left < len ? left : len);
+}
+
+int
+volume_conflict_has_base(struct volume_service *service, const char *id, bool *out, struct err *err)
+{
+    (void)service;
+    (void)id;
+    (void)err;
+    *out = true;
+    return 0;
+}
+
+/* A base is known, and there is nothing to merge. */
+int
+volume_conflict_side(struct volume_service *service, const struct volume_ctx *ctx, const char *id,
+                     enum volume_side side, struct buf *out, struct err *err)
+{
+    (void)service;
+    (void)id;
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "in the bucket");
+    if (side == VOLUME_MERGED)
+        return err_set(err, ERR_NO_MERGE, "no text");
+    return buf_append_str(out, "what both began with", err);
 }
 
 int

@@ -92,6 +92,8 @@ use_virtual(struct mount_service *service, const struct mount_info *info)
     check_file(in_work(LOSER "/mine"), "the loser's bytes");
     assert_int_equal(readlink(in_work(LOSER "/theirs"), text, sizeof(text)), 14);
     assert_memory_equal(text, "../../../sub/b", 14);
+    check_file(in_work(LOSER "/base"), "what both began with");
+    assert_int_equal(outcome(access(in_work(LOSER "/merged"), F_OK)), ENOENT);
     assert_int_equal(outcome(access(in_work("m/.holdfast/conflict/other"), F_OK)), ENOENT);
     fake.unsynced = false;
     assert_int_equal(stat(in_work("m/.holdfast/unsynced"), &st), 0);
