@@ -9,8 +9,8 @@
 
 /*
  * `holdfast rebuild`: the index made anew from the bucket alone, with no gateway running (INV-6; docs/mechanisms.md section 3). The
- * bucket is only read: the settings of the volumes, one listing of each (1,000 keys a request), one look at each kept conflict and
- * at each staged file. Modes, times and symbolic links come when somebody looks, as after a listing.
+ * bucket is only read: the settings of the volumes, one listing of each (1,000 keys a request), one look at each kept
+ * conflict, at each version in the history and at each staged file. Modes, times and symbolic links come when somebody looks, as after a listing.
  *
  * The new index is built beside the old one, in STATE/rebuild, and renamed into its place when it is whole. Until then nothing
  * in the state directory is changed, and an attempt that was cut off is simply made again. The old one is set aside, never removed.
@@ -19,7 +19,7 @@ struct volume_rebuild_args {
     const char *state_dir; /* the caller has its lock (volume_state_lock()) */
     struct store *store;   /* stays the caller's; needs no probe */
     struct cache_limits cache;
-    /* Told from time to time, on the caller's thread; may be NULL. `what`: "objects", "conflicts", "staged files". */
+    /* Told from time to time, on the caller's thread; may be NULL. `what`: "objects", "conflicts", "versions", "staged files". */
     void (*progress)(void *arg, const char *what, const char *volume, uint64_t done);
     void *progress_arg;
 };
@@ -27,18 +27,16 @@ struct volume_rebuild_args {
 struct volume_rebuild_report {
     uint64_t volumes, files, folders, bytes;
     uint64_t unreachable; /* keys that cannot be shown as files */
-    uint64_t conflicts,
-        parked; /* losers in the bucket; objects that an exchange of names left, for fsck */
-    uint64_t volumeless; /* of `.holdfast/` below the name of a volume that is not there */
-    /* Files that were staged when the index was lost: */
-    uint64_t staged_synced; /* the bucket has these bytes, and they need not be fetched */
-    uint64_t
-        staged_uploads; /* they go up when the gateway starts, with what they were made from as the condition */
-    uint64_t
-        staged_contrary; /* the bucket has something else there: they become conflicts at the start */
-    uint64_t staged_torn; /* nobody promised that they were whole: conflicts marked torn */
-    uint64_t
-        staged_left; /* not needed, or of no volume: the next start moves them to STATE/lost for 7 days */
+    uint64_t history;     /* versions that were replaced or removed, kept in the bucket */
+    uint64_t nameless;    /* the same without the record of their path: left where they are */
+    uint64_t conflicts;   /* losers in the bucket */
+    uint64_t parked;      /* objects that an exchange of names left, for fsck */
+    uint64_t volumeless;  /* of `.holdfast/` below the name of a volume that is not there */
+    /* Files that were staged when the index was lost: the bucket has these bytes, and they need not be fetched; they go up when the
+     * gateway starts, with what they were made from as the condition; the bucket has something else there, and they become
+     * conflicts at the start; nobody promised that they were whole, and they are conflicts marked torn; not needed, or of no
+     * volume: the next start moves them to STATE/lost for 7 days. */
+    uint64_t staged_synced, staged_uploads, staged_contrary, staged_torn, staged_left;
     uint64_t lists, heads, gets;
     int64_t took_ns;
     char old_index[80]; /* name of the old index in the state directory, "" when there was none */

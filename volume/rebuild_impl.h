@@ -47,6 +47,18 @@ int rebuild_tree(struct rebuild *rebuild, const struct index_volume *volume,
 int rebuild_make_parents(struct index_tx *tx, const struct index_volume *volume, const char *path,
                          struct volume_name *last, struct err *err) MUST_CHECK;
 
+/* rebuild_look.c: calls `fn` for each of an array's members, several at a time; the first error comes back. */
+typedef int rebuild_look_fn(void *item, struct err *err);
+int rebuild_look_many(void *items, size_t size, size_t count, rebuild_look_fn *fn,
+                      struct err *err) MUST_CHECK;
+
+/* rebuild_history.c: copies of versions that were replaced or removed, from a listing and a HEAD each. Those that `skip` (may be
+ * NULL) knows are left out. Uses store, index, volumes and out->history alone. */
+typedef int rebuild_skip_fn(void *arg, const struct index_volume *volume, const char *id,
+                            const char *key, bool *skip, struct err *err);
+int rebuild_history(struct rebuild *rebuild, rebuild_skip_fn *skip, void *arg,
+                    struct err *err) MUST_CHECK;
+
 /* rebuild_kept.c: losers of conflicts, from a listing and a HEAD each. */
 int rebuild_conflicts(struct rebuild *rebuild, struct err *err) MUST_CHECK;
 /* What exchanges of names left: counted. */

@@ -5,7 +5,6 @@
 
 /* What lies below `.holdfast/` for a volume: losers of conflicts, each looked at, and what exchanges of names left. */
 
-#define HEAD_THREADS 16u
 #define PARK_PREFIX ".holdfast/park/"
 
 int
@@ -48,10 +47,10 @@ rebuild_put_loser(struct index_tx *tx, const struct rebuild_loser *loser, struct
     return index_conflict_put(tx, &loser->row, err) != 0 ? -1 : index_key_put(tx, &loser->key, err);
 }
 
-/* ---- one page of keys, looked at together ---- */
+/* ---- conflicts, a page at a time ---- */
 
 struct look {
-    struct kept *kept;
+    struct store *store;
     char key[LIMIT_KEY + 1];
     int64_t volume;
     struct rebuild_loser loser;
@@ -63,27 +62,19 @@ struct kept {
     struct look *look;
     size_t count;
     uint64_t done;
-    pthread_mutex_t lock; /* for the two below */
-    int rc;
-    struct err err;
 };
 
-static void
-look_at(void *arg)
+static int
+look_at(void *arg, struct err *err)
 {
     struct look *look = arg;
-    struct kept *kept = look->kept;
-    struct err err = ERR_INIT;
-    if (rebuild_read_loser(kept->rebuild->store, look->key, look->volume, &look->loser, &err) == 0)
-        return;
-    look->gone = err.code == ERR_NOT_FOUND;
-    if (look->gone)
-        return;
-    pthread_mutex_lock(&kept->lock);
-    if (kept->rc == 0)
-        kept->err = err;
-    kept->rc = -1;
-    pthread_mutex_unlock(&kept->lock);
+    struct err local = ERR_INIT;
+    if (rebuild_read_loser(look->store, look->key, look->volume, &look->loser, &local) == 0)
+        return 0;
+    look->gone = local.code == ERR_NOT_FOUND;
+    if (!look->gone)
+        *err = local;
+    return look->gone ? 0 : -1;
 }
 
 static int
@@ -97,30 +88,12 @@ put_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
-look_at_all(struct kept *kept, struct err *err)
-{
-    struct pool *pool = pool_new("hf-rebuild", HEAD_THREADS, REBUILD_BATCH, err);
-    if (pool == NULL)
-        return -1;
-    for (size_t i = 0; i < kept->count; i++) {
-        struct err full = ERR_INIT;
-        if (pool_submit(pool, look_at, NULL, &kept->look[i], &full) != 0)
-            look_at(&kept->look[i]);
-    }
-    pool_drain(pool);
-    pool_free(pool);
-    if (kept->rc != 0)
-        *err = kept->err;
-    return kept->rc;
-}
-
-static int
 flush_page(struct kept *kept, struct err *err)
 {
     struct rebuild *rebuild = kept->rebuild;
     if (kept->count == 0)
         return 0;
-    if (look_at_all(kept, err) != 0 ||
+    if (rebuild_look_many(kept->look, sizeof(*kept->look), kept->count, look_at, err) != 0 ||
         index_write(rebuild->index, INDEX_NORMAL, put_tx, kept, err) != 0)
         return -1;
     for (size_t i = 0; i < kept->count; i++)
@@ -153,7 +126,7 @@ add_conflict(void *arg, const struct store_list_entry *entry, struct err *err)
         return 0;
     struct look *look = &kept->look[kept->count];
     memset(look, 0, sizeof(*look));
-    look->kept = kept;
+    look->store = kept->rebuild->store;
     look->volume = volume->id;
     text_set(look->key, entry->key);
     return ++kept->count < REBUILD_BATCH ? 0 : flush_page(kept, err);
@@ -165,13 +138,11 @@ rebuild_conflicts(struct rebuild *rebuild, struct err *err)
     scope_free struct look *look = calloc(REBUILD_BATCH, sizeof(*look));
     if (look == NULL)
         return err_nomem(err);
-    struct kept kept = { .rebuild = rebuild, .look = look, .err = ERR_INIT };
+    struct kept kept = { .rebuild = rebuild, .look = look };
     struct store_list list = { .prefix = CONFLICT_PREFIX, .fn = add_conflict, .arg = &kept };
-    pthread_mutex_init(&kept.lock, NULL);
     int rc = store_list(rebuild->store, &list, err);
     if (rc == 0)
         rc = flush_page(&kept, err);
-    pthread_mutex_destroy(&kept.lock);
     return rc == 0 ? 0 : err_wrap(err, "cannot take in the conflicts");
 }
 

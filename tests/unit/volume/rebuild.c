@@ -1,5 +1,7 @@
 #include "tests/unit/volume/volume_fixture.h"
 
+#include "volume/fsck.h"
+#include "volume/history.h"
 #include "volume/rebuild.h"
 
 /* INV-6: what the bucket and the cache hold is enough. Trees that listings of folders and one listing of all have to show alike, and
@@ -261,6 +263,135 @@ a_lost_index_is_not_begun_anew(void **state)
     assert_bucket("fresh", "new");
 }
 
+/* ---- history ---- */
+
+struct versions {
+    struct volume_version *list;
+    size_t count;
+};
+
+static int
+add_version(void *arg, const struct volume_version *version, struct err *err)
+{
+    struct versions *all = arg;
+    (void)err;
+    if (version->present)
+        return 0;
+    all->list = reallocarray(all->list, all->count + 1, sizeof(*all->list));
+    assert_non_null(all->list);
+    all->list[all->count++] = *version;
+    return 0;
+}
+
+static struct versions
+versions_of(const char *path)
+{
+    struct versions all = { 0 };
+    struct volume_history_want want = { .volume = rig.volume, .path = path };
+    RUN_OK(rig.err, volume_history_each(rig.service, &rig.ctx, &want, add_version, &all, &rig.err));
+    return all;
+}
+
+static void
+assert_same_versions(const struct versions *was, const struct versions *is)
+{
+    assert_int_equal(was->count, is->count);
+    for (size_t i = 0; i < was->count; i++) {
+        const struct volume_version *a = &was->list[i], *b = &is->list[i];
+        char text[64];
+        assert_string_equal(a->id, b->id);
+        assert_string_equal(a->version, b->version);
+        assert_string_equal(a->base, b->base);
+        assert_string_equal(a->path, b->path);
+        assert_string_equal(a->sha256, b->sha256);
+        assert_string_equal(a->actor, b->actor);
+        assert_string_equal(a->run, b->run);
+        assert_int_equal(a->size, b->size);
+        assert_int_equal(a->made_ns, b->made_ns);
+        ssize_t len =
+            volume_history_read(rig.service, &rig.ctx, b->id, text, sizeof(text), 0, &rig.err);
+        assert_int_equal(len, (ssize_t)b->size);
+    }
+}
+
+static int
+count_code(void *arg, const struct volume_finding *finding, struct err *err)
+{
+    unsigned *count = arg;
+    (void)err;
+    print_message("%s %s: %s\n", finding->code, finding->where, finding->what);
+    *count += strcmp(finding->code, "history-unknown") == 0 ||
+              strcmp(finding->code, "history-missing") == 0;
+    return 0;
+}
+
+static unsigned
+fsck_history_findings(bool repair)
+{
+    unsigned count = 0;
+    struct volume_fsck_report found;
+    struct volume_fsck_args args = { .fn = count_code, .arg = &count, .repair = repair };
+    RUN_OK(rig.err, volume_fsck(rig.service, &args, &found, &rig.err));
+    return count;
+}
+
+/* Versions that were overwritten, removed, and one whose path has no room in a key: the bucket tells of each. */
+static void
+older_versions_are_found(void **state)
+{
+    (void)state;
+    char far[1000], deep[1024];
+    struct volume_attr attr;
+    memset(far, 0, sizeof(far));
+    for (size_t i = 0; i < 990; i++)
+        far[i] = i % 200 == 199 ? '/' : 'd';
+    (void)snprintf(deep, sizeof(deep), "%s/f", far);
+    RUN_OK(rig.err, volume_make_dirs(rig.service, &rig.ctx, rig.volume, far, &attr, &rig.err));
+    rig.ctx.run = "run-1";
+    for (int i = 0; i < 3; i++) {
+        char text[32];
+        (void)snprintf(text, sizeof(text), "bytes %d", i);
+        save("f", text);
+        save("gone", text);
+        save(deep, text);
+        flush();
+    }
+    struct volume_name at = name_at("gone");
+    RUN_OK(rig.err, volume_remove(rig.service, &rig.ctx, &at, false, NULL, &rig.err));
+    flush();
+    struct versions f = versions_of("f"), gone = versions_of("gone"), hidden = versions_of(deep);
+    assert_int_equal(f.count, 2);
+    assert_int_equal(gone.count, 3);
+    assert_int_equal(hidden.count, 2);
+    assert_int_equal(fsck_history_findings(false), 0);
+    end_service();
+    remove_index();
+    rebuild();
+    assert_int_equal(report.history, 7);
+    assert_int_equal(report.nameless, 0);
+    serve_again();
+    struct versions f2 = versions_of("f"), gone2 = versions_of("gone"), hidden2 = versions_of(deep);
+    assert_same_versions(&f, &f2);
+    assert_same_versions(&gone, &gone2);
+    assert_same_versions(&hidden, &hidden2);
+    assert_string_equal(f2.list[0].gone_op, "write");
+    assert_string_equal(gone2.list[0].gone_op, "delete");
+    assert_string_equal(gone2.list[1].gone_op, "write");
+    assert_string_equal(gone2.list[1].gone_run, "run-1");
+    assert_int_equal(fsck_history_findings(false), 0);
+    /* A start without an index finds volumes, and fsck finds the rest. */
+    end_service();
+    remove_index();
+    serve_again();
+    assert_int_equal(fsck_history_findings(false), 1);
+    assert_int_equal(fsck_history_findings(true), 1);
+    assert_int_equal(fsck_history_findings(false), 0);
+    struct versions hidden3 = versions_of(deep);
+    assert_same_versions(&hidden, &hidden3);
+    for (size_t i = 0; i < 7; i++)
+        free((struct versions[]){ f, gone, hidden, f2, gone2, hidden2, hidden3 }[i].list);
+}
+
 int
 main(void)
 {
@@ -268,7 +399,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_tree_is_what_listings_show),   TEST(staged_bytes_go_up_on_their_base),
         TEST(what_landed_is_a_clean_copy),    TEST(a_base_that_is_gone_makes_a_conflict),
-        TEST(a_lost_index_is_not_begun_anew),
+        TEST(a_lost_index_is_not_begun_anew), TEST(older_versions_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

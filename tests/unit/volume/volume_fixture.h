@@ -246,6 +246,13 @@ hook_probe(struct store *store, struct store_caps *caps, struct err *err)
 }
 
 static inline void
+hook_counters(struct store *store, struct store_counters *out)
+{
+    (void)store;
+    memset(out, 0, sizeof(*out));
+}
+
+static inline void
 hook_free(struct store *store)
 {
     free(store); /* mem: stays the test's */
@@ -262,6 +269,7 @@ hook_wrap(bool weak_delete)
                                           .copy = hook_copy,
                                           .list = hook_list,
                                           .probe = hook_probe,
+                                          .counters = hook_counters,
                                           .free = hook_free };
     struct hook_store *hook = calloc(1, sizeof(*hook));
     assert_non_null(hook);
