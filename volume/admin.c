@@ -299,6 +299,7 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
     row->sync_close = settings->sync_close;
     row->quota = settings->quota;
     row->history_ns = history_of(settings, DEFAULT_HISTORY);
+    row->history_count = settings->history_count;
     row->created_ns = clock_wall_ns();
     if (set_placement(row, settings, err) != 0)
         return -1;
@@ -344,6 +345,7 @@ info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_inf
     out->sync_close = row->sync_close;
     out->quota = row->quota;
     out->history_ns = row->history_ns;
+    out->history_count = row->history_count;
     out->created_ns = row->created_ns;
     out->root = row->root;
     text_set(out->storage_class, row->storage_class);
@@ -418,6 +420,7 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
     call->row.sync_close = call->settings->sync_close;
     call->row.quota = call->settings->quota;
     call->row.history_ns = history_of(call->settings, call->row.history_ns);
+    call->row.history_count = call->settings->history_count;
     if (set_placement(&call->row, call->settings, err) != 0)
         return -1;
     return index_volume_update(tx, &call->row, err);

@@ -171,6 +171,89 @@ newest_first(const void *a, const void *b)
     return strcmp(y->id, x->id);
 }
 
+int
+history_node_at(struct index_tx *tx, const struct index_volume *volume, const char *path,
+                struct index_node *out, struct err *err)
+{
+    const char *rest = path, *name;
+    size_t rest_len = strlen(path), len;
+    if (index_node_get(tx, volume->root, out, err) != 0)
+        return -1;
+    while (path_next(&rest, &rest_len, &name, &len)) {
+        if (out->kind != INDEX_DIR)
+            return err_set(err, ERR_NOT_FOUND, "there is no '%s'", path);
+        if (index_node_child(tx, out->id, name, len, out, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- files that took another one's name before they moved here ---- */
+
+#define PLACES_MOST 16u
+
+/* Where a file was, and since when. */
+struct places {
+    struct place {
+        char path[LIMIT_PATH + 1];
+        int64_t since_ns;
+    } place[PLACES_MOST];
+    size_t count;
+};
+
+static int
+note_place(void *arg, const struct index_version *row, struct err *err)
+{
+    struct places *places = arg;
+    size_t i = 0;
+    (void)err;
+    while (i < places->count && strcmp(places->place[i].path, row->path) != 0)
+        i++;
+    if (i == PLACES_MOST)
+        return 0;
+    if (i == places->count)
+        text_set(places->place[places->count++].path, row->path);
+    places->place[i].since_ns = row->time_ns; /* they come newest first */
+    return 0;
+}
+
+struct before_call {
+    struct gather *gather;
+    int64_t since_ns;
+};
+
+/* Newest first: what was replaced there, down to where a name began. */
+static int
+add_replaced(void *arg, const struct index_history *row, struct err *err)
+{
+    struct before_call *call = arg;
+    if (row->node == call->gather->node || row->gone_ns > call->since_ns)
+        return 0;
+    if (strcmp(row->gone_op, "replace") != 0 && strcmp(row->gone_op, "write") != 0)
+        return 1;
+    return add_row(call->gather, row, err);
+}
+
+/* A save by rename is another file at the same name. When that one moves, what it replaced is still its history
+ * (docs/mechanisms.md section 5: a rename does not cut the chain). */
+static int
+gather_places(struct index_tx *tx, struct gather *call, struct err *err)
+{
+    scope_free struct places *places = calloc(1, sizeof(*places));
+    if (places == NULL)
+        return err_nomem(err);
+    if (index_version_of_node(tx, call->node, call->limit, note_place, places, err) != 0)
+        return -1;
+    for (size_t i = 0; i < places->count; i++) {
+        struct before_call before = { call, places->place[i].since_ns };
+        if (strcmp(places->place[i].path, call->want->path) != 0 &&
+            index_history_at(tx, call->want->volume, places->place[i].path, call->limit,
+                             add_replaced, &before, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int
 gather_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -192,28 +275,13 @@ gather_tx(struct index_tx *tx, void *arg, struct err *err)
         *err = missing;
         return -1;
     }
-    if (index_history_at(tx, want->volume, want->path, call->limit, add_row, call, err) != 0 ||
-        (call->node != 0 &&
-         index_history_of_node(tx, call->node, call->limit, add_row, call, err) != 0))
+    if (index_history_at(tx, want->volume, want->path, call->limit, add_row, call, err) != 0)
         return -1;
-    return 0;
-}
-
-int
-history_node_at(struct index_tx *tx, const struct index_volume *volume, const char *path,
-                struct index_node *out, struct err *err)
-{
-    const char *rest = path, *name;
-    size_t rest_len = strlen(path), len;
-    if (index_node_get(tx, volume->root, out, err) != 0)
+    if (call->node == 0)
+        return 0;
+    if (index_history_of_node(tx, call->node, call->limit, add_row, call, err) != 0)
         return -1;
-    while (path_next(&rest, &rest_len, &name, &len)) {
-        if (out->kind != INDEX_DIR)
-            return err_set(err, ERR_NOT_FOUND, "there is no '%s'", path);
-        if (index_node_child(tx, out->id, name, len, out, err) != 0)
-            return -1;
-    }
-    return 0;
+    return gather_places(tx, call, err);
 }
 
 /* Asks the bucket about the name where the index does not know: others may have put something there. */
@@ -414,6 +482,45 @@ volume_history_read(struct volume_service *service, const struct volume_ctx *ctx
         return (ssize_t)row.size;
     struct aside_object object = { .key = key, .etag = row.etag, .size = row.size };
     return aside_read(service, ctx, &object, &(struct aside_part){ out, len, off }, err);
+}
+
+/* ---- how much is kept ---- */
+
+struct usage_call {
+    int64_t volume;
+    struct index_tx *tx;
+    struct volume_history_kept *out;
+};
+
+static int
+add_usage(void *arg, const struct index_volume *row, struct err *err)
+{
+    struct usage_call *call = arg;
+    uint64_t versions, bytes;
+    if (call->volume != 0 && call->volume != row->id)
+        return 0;
+    if (index_history_usage(call->tx, row->id, &versions, &bytes, err) != 0)
+        return -1;
+    call->out->versions += versions;
+    call->out->bytes += bytes;
+    return 0;
+}
+
+static int
+usage_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct usage_call *call = arg;
+    call->tx = tx;
+    return index_volume_each(tx, add_usage, call, err);
+}
+
+int
+volume_history_usage(struct volume_service *service, int64_t volume,
+                     struct volume_history_kept *out, struct err *err)
+{
+    struct usage_call call = { .volume = volume, .out = out };
+    *out = (struct volume_history_kept){ 0 };
+    return index_read(service->index, usage_tx, &call, err);
 }
 
 /* ---- what is no more ---- */

@@ -53,6 +53,13 @@ int volume_trash_each(struct volume_service *service, const struct volume_ctx *c
                       const struct volume_history_want *want, volume_version_fn *fn, void *arg,
                       struct err *err) MUST_CHECK;
 
+/* What a volume keeps of what was replaced or removed (0: all volumes). Looks at each row. */
+struct volume_history_kept {
+    uint64_t versions, bytes;
+};
+int volume_history_usage(struct volume_service *service, int64_t volume,
+                         struct volume_history_kept *out, struct err *err) MUST_CHECK;
+
 /* ---- back ---- */
 enum volume_restore_action {
     VOLUME_RESTORE_WRITE,  /* the file gets the bytes of `version` */

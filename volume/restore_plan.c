@@ -27,10 +27,10 @@ plan_version(struct planning *call, const char *path, const struct volume_versio
              const struct volume_version *present, struct err *err)
 {
     bool there = present->present;
-    if (version->id[0] == '\0')
-        return restore_skip(call->plan, path, err, "it is the present version");
-    if (there && version->sha256[0] != '\0' && strcmp(version->sha256, present->sha256) == 0)
-        return restore_skip(call->plan, path, err, "the present version has the same bytes");
+    /* As it was already: no step, and nothing that was in the way. */
+    if (version->id[0] == '\0' ||
+        (there && version->sha256[0] != '\0' && strcmp(version->sha256, present->sha256) == 0))
+        return 0;
     struct restore_step *step = restore_add(
         call->plan, there ? VOLUME_RESTORE_WRITE : VOLUME_RESTORE_CREATE, path, NULL, err);
     if (step == NULL)
@@ -193,7 +193,6 @@ plan_path(struct planning *call, const char *path, struct err *err)
     struct volume_restore one = *call->want;
     struct planning file = *call;
     struct err local = ERR_INIT;
-    size_t before = call->plan->count;
     one.path = path;
     file.want = &one;
     if (plan_file(&file, &local) != 0) {
@@ -201,12 +200,6 @@ plan_path(struct planning *call, const char *path, struct err *err)
             return 0;
         *err = local;
         return -1;
-    }
-    /* What is as it was then is not worth a line. */
-    if (call->plan->count > before && call->plan->step[before].action == VOLUME_RESTORE_SKIP) {
-        free(call->plan->step[before].path);
-        free(call->plan->step[before].why);
-        call->plan->count = before;
     }
     call->known = true;
     return 0;

@@ -325,6 +325,37 @@ plan_removed(struct undo *call, const struct index_change *row, struct err *err)
     return plan_bytes(call, VOLUME_RESTORE_WRITE, path, before, own->last, err);
 }
 
+/* Whether this version of the file ended by the run itself. */
+static bool
+ended_by_run(const struct undo *call, const struct undo_file *file)
+{
+    for (size_t i = 0; i < call->gone_count; i++)
+        if (call->gone[i].node == file->node && strcmp(call->gone[i].version, file->last) == 0)
+            return true;
+    for (size_t i = 0; i < call->change_count; i++)
+        if (call->change[i].node == file->node && strcmp(call->change[i].op, "delete") == 0)
+            return true;
+    return false;
+}
+
+/* The file that the run wrote is no more: others removed it, or put another one in its place, as a save by rename does. */
+static int
+plan_lost(struct undo *call, const struct undo_file *file, bool made, struct err *err)
+{
+    struct index_node taken;
+    char path[LIMIT_PATH + 1], now[LIMIT_PATH + 1];
+    if (ended_by_run(call, file))
+        return 0; /* told where it ended */
+    after_back(call, INT64_MAX, file->path, path);
+    before_back(call, path, now);
+    int there = look_at(call, now, &taken, err);
+    if (there < 0)
+        return -1;
+    if (there > 0)
+        return file_of(call, taken.id) != NULL ? 0 : skip_changed(call, path, &taken, err);
+    return made ? 0 : restore_skip(call->plan, path, err, "removed since");
+}
+
 static int
 plan_written(struct undo *call, struct undo_file *file, struct err *err)
 {
@@ -334,15 +365,15 @@ plan_written(struct undo *call, struct undo_file *file, struct err *err)
     bool still;
     if (file->covered)
         return 0;
+    bool made = before == NULL || strcmp(before->run, call->want->run) == 0;
     int there = get_node(call, file->node, &node, path, err);
     if (there <= 0)
-        return there; /* removed: by the run, or by others, who may have wanted that */
+        return there < 0 ? -1 : plan_lost(call, file, made && file->base[0] == '\0', err);
     after_back(call, INT64_MAX, path, later);
     if (is_still(call, &node, file->last, &still, err) != 0)
         return -1;
     if (!still)
         return skip_changed(call, later, &node, err);
-    bool made = before == NULL || strcmp(before->run, call->want->run) == 0;
     if (!made)
         return plan_bytes(call, VOLUME_RESTORE_WRITE, later, before, file->last, err);
     if (file->base[0] != '\0')

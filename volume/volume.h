@@ -88,7 +88,8 @@ struct volume_info {
     bool read_only;
     bool sync_close;
     uint64_t quota;
-    int64_t history_ns; /* 0: no history */
+    int64_t history_ns;    /* 0: no history */
+    int64_t history_count; /* at most so many versions of a path are kept, 0: any number */
     int64_t created_ns;
     int64_t root;                            /* node */
     char storage_class[64], encryption[320]; /* of its objects, "": as the bucket says */
@@ -105,6 +106,7 @@ struct volume_settings {
     uint64_t quota;
     int64_t
         history_ns; /* how long versions are kept that are replaced or removed; 0: 30 days, or as before; < 0: not at all */
+    int64_t history_count; /* and how many of a path at most; 0: any number */
     /* How objects are kept from now on; NULL: as before, "": as the bucket says. Encryption is AES256, aws:kms or
      * aws:kms:KEY. */
     const char *storage_class, *encryption;
