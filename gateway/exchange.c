@@ -145,6 +145,36 @@ exchange_json(struct exchange *x, struct err *err)
     return value;
 }
 
+int
+exchange_known_fields(const json_t *body, const char *const *known, struct err *err)
+{
+    const char *field;
+    json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)body, field, value) {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], field) != 0)
+            i++;
+        if (!known[i])
+            return err_set(err, ERR_INVAL, "unknown field '%s'", field);
+    }
+    return 0;
+}
+
+int
+exchange_list_add(struct exchange_list *list, json_t *item, struct err *err)
+{
+    scope_json *held = item;
+    if (!held)
+        return err_nomem(err);
+    size_t size = json_dumpb(held, NULL, 0, JSON_COMPACT) + 1;
+    if (json_array_size(list->items) >= list->limit || size > list->room)
+        list->truncated = true;
+    if (list->truncated)
+        return 1;
+    list->room -= size;
+    return json_array_append(list->items, held) < 0 ? err_nomem(err) : 0;
+}
+
 bool
 exchange_prefers(const struct exchange *x, const char *name, uint64_t *value)
 {

@@ -97,11 +97,23 @@ int exchange_reply_header(struct exchange *x, const char *name, struct err *err,
 int exchange_reply_json(struct exchange *x, int status, json_t *value, struct err *err) MUST_CHECK;
 int exchange_reply_text(struct exchange *x, int status, const char *text,
                         struct err *err) MUST_CHECK;
+/* A list of an answer, which ends before the answer gets longer than clients read (LIMIT_JSON_DOC); `truncated` says so. Takes
+ * `item`, NULL is ERR_NOMEM. 1: it was left off, and so is what comes. */
+#define EXCHANGE_LIST_ROOM (LIMIT_JSON_DOC - (64u << 10))
+struct exchange_list {
+    json_t *items;
+    uint64_t limit; /* items */
+    size_t room;    /* bytes that it may still take */
+    bool truncated;
+};
+int exchange_list_add(struct exchange_list *list, json_t *item, struct err *err) MUST_CHECK;
 /* The problem document (RFC 9457) of an error, replacing whatever the reply was. */
 void exchange_reply_problem(struct exchange *x, const struct err *why);
 
 /* The JSON body; NULL on error. Content-Type must be application/json when one is sent by a browser. */
 json_t *exchange_json(struct exchange *x, struct err *err) MUST_CHECK;
+/* Refuses a field that is not in `known` (ends with NULL), so that a misspelt one is not silently without effect. */
+int exchange_known_fields(const json_t *body, const char *const *known, struct err *err) MUST_CHECK;
 /* Who asks: actor from the way in, run from the header "Holdfast-Run", deadline from "Prefer: wait=S" or `seconds`. */
 void exchange_ctx(const struct exchange *x, unsigned seconds, struct volume_ctx *ctx);
 /* Whether "Prefer" names this preference (RFC 7240); `value` (may be NULL) gets what stands behind '='. */

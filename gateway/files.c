@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "gateway/range.h"
 #include "gateway/router.h"
+#include "volume/history.h"
 
 /* How long a PUT waits for the bucket when the client does not say (Prefer: wait=S): this, and a second per 4 MiB. */
 #define SYNC_WAIT_SECONDS 30
@@ -19,21 +20,24 @@ gateway_volume_of(struct exchange *x, struct volume_info *out, struct err *err)
 }
 
 /* ---- reading ---- */
+struct part {
+    uint64_t first; /* of the range */
+    uint64_t size;
+};
 struct reader {
     struct volume_file *file;
     struct volume_ctx ctx;
-    uint64_t first; /* of the range */
-    uint64_t size;
+    struct part part;
 };
 
 static ssize_t
 reader_read(void *arg, uint64_t off, void *out, size_t max, struct err *err)
 {
     struct reader *reader = arg;
-    uint64_t left = reader->size - off;
+    uint64_t left = reader->part.size - off;
     reader->ctx.deadline_ns = clock_mono_ns() + 60 * NS_PER_S;
     return volume_file_read(reader->file, &reader->ctx, out, left < max ? (size_t)left : max,
-                            reader->first + off, err);
+                            reader->part.first + off, err);
 }
 
 static void
@@ -90,9 +94,9 @@ file_headers(struct exchange *x, const struct volume_attr *attr, struct err *err
     const char *tag = tag_of(attr);
     if (tag[0] != '\0' && exchange_reply_header(x, "ETag", err, "\"%s\"", tag) < 0)
         return -1;
-    if (exchange_reply_header(x, "Last-Modified", err, "%s", when) < 0 ||
-        exchange_reply_header(x, "Accept-Ranges", err, "bytes") < 0 ||
-        exchange_reply_header(x, "Cache-Control", err, "private, no-cache") < 0)
+    if (attr->mtime_ns != 0 && exchange_reply_header(x, "Last-Modified", err, "%s", when) < 0)
+        return -1;
+    if (exchange_reply_header(x, "Accept-Ranges", err, "bytes") < 0)
         return -1;
     return exchange_reply_header(x, "Holdfast-Synced", err, "%s", attr->synced ? "true" : "false");
 }
@@ -109,10 +113,9 @@ tell_current(struct exchange *x, const struct volume_attr *attr, struct err *err
     return x->extra ? 0 : err_nomem(err);
 }
 
-/* Sets status and what goes with it; *reader is released when no body is sent. */
+/* Sets status and what goes with it. */
 static int
-choose_part(struct exchange *x, struct reader *reader, const struct volume_attr *attr,
-            struct err *err)
+choose_part(struct exchange *x, struct part *part, const struct volume_attr *attr, struct err *err)
 {
     const char *range = exchange_header(x, "Range");
     uint64_t first = 0;
@@ -120,7 +123,7 @@ choose_part(struct exchange *x, struct reader *reader, const struct volume_attr 
     if (!gateway_range_applies(exchange_header(x, "If-Range"), tag_of(attr), attr->mtime_ns))
         range = NULL;
     x->reply.status = 200;
-    reader->size = attr->size;
+    part->size = attr->size;
     switch (gateway_range_parse(range, attr->size, &first, &last)) {
     case GATEWAY_RANGE_WHOLE:
         return 0;
@@ -131,15 +134,16 @@ choose_part(struct exchange *x, struct reader *reader, const struct volume_attr 
         break;
     }
     x->reply.status = 206;
-    reader->first = first;
-    reader->size = last - first + 1;
+    part->first = first;
+    part->size = last - first + 1;
     return exchange_reply_header(x, "Content-Range", err, "bytes %llu-%llu/%llu",
                                  (unsigned long long)first, (unsigned long long)last,
                                  (unsigned long long)attr->size);
 }
 
+/* `fixed`: the address names the version, so that other bytes never stand there. */
 static int
-answer_file(struct exchange *x, struct reader *reader, const struct volume_attr *attr,
+answer_file(struct exchange *x, struct part *part, const struct volume_attr *attr, bool fixed,
             struct err *err)
 {
     struct gateway_conditions conditions = {
@@ -156,7 +160,10 @@ answer_file(struct exchange *x, struct reader *reader, const struct volume_attr 
             return -1;
         return err_set(err, ERR_CONFLICT, "'%s' has another version", x->path);
     }
-    if (file_headers(x, attr, err) < 0)
+    if (file_headers(x, attr, err) < 0 ||
+        exchange_reply_header(x, "Cache-Control", err,
+                              fixed ? "private, max-age=31536000, immutable"
+                                    : "private, no-cache") < 0)
         return -1;
     if (result == GATEWAY_CONDITION_NOT_MODIFIED) {
         x->reply.status = 304;
@@ -164,41 +171,146 @@ answer_file(struct exchange *x, struct reader *reader, const struct volume_attr 
     }
     if (exchange_reply_header(x, "Content-Type", err, "application/octet-stream") < 0)
         return -1;
-    return choose_part(x, reader, attr, err);
+    return choose_part(x, part, attr, err);
+}
+
+/* 1: `wanted` (NULL: any) is not what is there now. */
+static int
+get_present(struct exchange *x, const struct volume_info *info, const char *wanted, struct err *err)
+{
+    struct volume_attr attr;
+    struct reader *reader = calloc(1, sizeof(*reader));
+    if (!reader)
+        return err_nomem(err);
+    exchange_ctx(x, 30, &reader->ctx);
+    reader->ctx.run = "";
+    reader->file = open_version(x, &reader->ctx, info->id, &attr, err);
+    if (!reader->file) {
+        free(reader);
+        return -1;
+    }
+    int rc = wanted && strcmp(wanted, attr.version) != 0;
+    if (rc == 0 && wanted && attr.writing)
+        rc = err_set(err, ERR_BUSY,
+                     "'%s' is being written in a mount: its version is read when it "
+                     "is closed",
+                     x->path);
+    if (rc == 0)
+        rc = answer_file(x, &reader->part, &attr, wanted != NULL, err);
+    if (rc != 0 || x->reply.status == 304 || reader->part.size == 0) {
+        reader_free(reader);
+        return rc;
+    }
+    x->reply.stream =
+        (struct exchange_stream){ reader_read, reader_free, reader, reader->part.size };
+    return 0;
+}
+
+/* ---- versions that are no more ---- */
+#define OLD_BLOCK (1u << 20) /* one request to the store */
+
+struct old_reader {
+    struct volume_service *service;
+    struct volume_ctx ctx;
+    char id[ULID_SIZE];
+    struct part part;
+    uint64_t at; /* where in the version the block begins */
+    size_t have;
+    char block[OLD_BLOCK];
+};
+
+static int
+fill_block(struct old_reader *old, uint64_t pos, struct err *err)
+{
+    uint64_t left = old->part.first + old->part.size - pos;
+    old->ctx.deadline_ns = clock_mono_ns() + 60 * NS_PER_S;
+    ssize_t got = volume_history_read(old->service, &old->ctx, old->id, old->block,
+                                      left < sizeof(old->block) ? (size_t)left : sizeof(old->block),
+                                      pos, err);
+    if (got < 0)
+        return -1;
+    if (got == 0)
+        return err_set(err, ERR_CORRUPT, "the copy '%s' is shorter than it should be", old->id);
+    old->at = pos;
+    old->have = (size_t)got;
+    return 0;
+}
+
+static ssize_t
+old_read(void *arg, uint64_t off, void *out, size_t max, struct err *err)
+{
+    struct old_reader *old = arg;
+    uint64_t pos = old->part.first + off;
+    if (off >= old->part.size)
+        return 0;
+    if ((pos < old->at || pos >= old->at + old->have) && fill_block(old, pos, err) < 0)
+        return -1;
+    size_t len = old->have - (size_t)(pos - old->at);
+    len = len < max ? len : max;
+    memcpy(out, old->block + (pos - old->at), len);
+    return (ssize_t)len;
+}
+
+static int
+get_old(struct exchange *x, const struct volume_version *version, struct err *err)
+{
+    struct volume_attr attr = { .size = version->size,
+                                .mtime_ns = version->made_ns,
+                                .synced = true };
+    struct old_reader *old = calloc(1, sizeof(*old));
+    if (!old)
+        return err_nomem(err);
+    (void)snprintf(attr.version, sizeof(attr.version), "%s", version->version);
+    (void)snprintf(old->id, sizeof(old->id), "%s", version->id);
+    old->service = x->gateway->service;
+    exchange_ctx(x, 60, &old->ctx);
+    old->ctx.run = "";
+    int rc = answer_file(x, &old->part, &attr, true, err);
+    if (rc < 0 || x->reply.status == 304 || old->part.size == 0) {
+        free(old);
+        return rc;
+    }
+    x->reply.stream = (struct exchange_stream){ old_read, free, old, old->part.size };
+    return 0;
+}
+
+/* One round: 1 when what was the present version is one of the past by now. */
+static int
+get_version(struct exchange *x, const struct volume_info *info, const char *which, struct err *err)
+{
+    struct volume_attr attr;
+    struct volume_version version;
+    struct volume_ctx ctx;
+    struct err seen = ERR_INIT;
+    struct volume_history_want want = { .volume = info->id, .path = x->path };
+    exchange_ctx(x, 30, &ctx);
+    bool there = volume_resolve(x->gateway->service, &ctx, info->id, x->path, &attr, &seen) == 0;
+    if (there && attr.kind == INDEX_FILE && strcmp(attr.version, which) == 0)
+        return get_present(x, info, which, err);
+    if (volume_history_find(x->gateway->service, &ctx, &want, which, &version, err) < 0)
+        return -1;
+    return version.present ? get_present(x, info, version.version, err) : get_old(x, &version, err);
 }
 
 int
 gateway_files_get(struct exchange *x, struct err *err)
 {
     struct volume_info info;
-    struct volume_attr attr;
     scope_buf version;
+    int rc = 1;
     buf_init(&version, LIMIT_ETAG);
     int asked = gateway_request_query(&x->target, "version", &version, err);
     if (asked < 0 || gateway_volume_of(x, &info, err) < 0)
         return -1;
-    struct reader *reader = calloc(1, sizeof(*reader));
-    if (!reader)
-        return err_nomem(err);
-    exchange_ctx(x, 30, &reader->ctx);
-    reader->ctx.run = "";
-    reader->file = open_version(x, &reader->ctx, info.id, &attr, err);
-    if (!reader->file) {
-        free(reader);
-        return -1;
-    }
-    int rc = 0;
-    if (asked && strcmp(buf_cstr(&version), attr.version) != 0)
-        rc = err_set(err, ERR_NOT_FOUND, "there is no version '%s' of '%s'", buf_cstr(&version),
-                     x->path);
-    if (rc == 0)
-        rc = answer_file(x, reader, &attr, err);
-    if (rc < 0 || x->reply.status == 304 || reader->size == 0) {
-        reader_free(reader);
-        return rc;
-    }
-    x->reply.stream = (struct exchange_stream){ reader_read, reader_free, reader, reader->size };
-    return 0;
+    if (!asked)
+        return get_present(x, &info, NULL, err);
+    if (version.len == 0)
+        return err_set(err, ERR_INVAL, "'version' is empty");
+    for (int tries = 0; tries < 5 && rc == 1; tries++)
+        rc = get_version(x, &info, buf_cstr(&version), err);
+    return rc == 1
+               ? err_set(err, ERR_AGAIN, "'%s' is being changed all the time, try again", x->path)
+               : rc;
 }
 
 /* ---- writing ---- */
@@ -336,7 +448,8 @@ gateway_files_put_end(struct exchange *x, struct err *err)
     int status = created ? 201 : 200;
     if (!writer->args.wait_synced)
         status = 202;
-    if (file_headers(x, &attr, err) < 0)
+    if (file_headers(x, &attr, err) < 0 ||
+        exchange_reply_header(x, "Cache-Control", err, "private, no-cache") < 0)
         return -1;
     const char *name = strrchr(x->path, '/');
     name = name ? name + 1 : x->path;

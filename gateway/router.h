@@ -14,6 +14,8 @@ exchange_chunk_fn gateway_files_put_chunk;
 exchange_fn gateway_volumes_list, gateway_volumes_create, gateway_volumes_show, gateway_volumes_set,
     gateway_volumes_delete;
 exchange_fn gateway_tree_list, gateway_tree_stat, gateway_tree_ops;
+exchange_fn gateway_history_list, gateway_history_trash;
+exchange_fn gateway_restore_path, gateway_restore_undo;
 exchange_fn gateway_state_health, gateway_state_ready, gateway_state_status, gateway_state_flush,
     gateway_state_unsynced, gateway_state_doctor;
 exchange_fn gateway_conflicts_list, gateway_conflicts_show, gateway_conflicts_part,
@@ -25,7 +27,8 @@ exchange_fn gateway_mounts_list, gateway_mounts_create, gateway_mounts_delete;
 /* The number of the volume that `?volume=` names, 0 without one. */
 int gateway_state_volume(struct exchange *x, int64_t *volume, struct err *err) MUST_CHECK;
 int gateway_volume_of(struct exchange *x, struct volume_info *out, struct err *err) MUST_CHECK;
-json_t *gateway_volumes_json(const struct volume_info *info);
 json_t *gateway_tree_json(const char *name, size_t name_len, const struct volume_attr *attr);
+/* JSON strings are text, names are bytes: what is not UTF-8 goes along in hexadecimal as FIELD_hex. */
+int gateway_tree_text(json_t *object, const char *field, const char *text, size_t len) MUST_CHECK;
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/parse.h"
 #include "gateway/router.h"
 #include "s3/cost.h"
+#include "volume/history.h"
 
 int
 gateway_state_health(struct exchange *x, struct err *err)
@@ -198,13 +199,17 @@ gateway_state_status(struct exchange *x, struct err *err)
     struct volume_status status;
     int64_t oldest = 0;
     struct mount_counts counts = { 0 };
+    struct volume_history_kept kept;
     if (volume_status(x->gateway->service, &status, err) < 0 ||
+        volume_history_usage(x->gateway->service, 0, &kept, err) < 0 ||
         volume_unsynced_each(x->gateway->service, 0, 10000, note_oldest, &oldest, err) < 0)
         return -1;
     if (x->gateway->mounts && mount_each(x->gateway->mounts, count_mount, &counts, err) < 0)
         return -1;
-    json_t *out = json_pack("{s:o, s:o, s:o}", "store", store_json(&status), "cache",
-                            cache_json(&status.cache), "reading", reading_json(&status.reading));
+    json_t *out =
+        json_pack("{s:o, s:o, s:o, s:{s:I, s:I}}", "store", store_json(&status), "cache",
+                  cache_json(&status.cache), "reading", reading_json(&status.reading), "history",
+                  "versions", (json_int_t)kept.versions, "bytes", (json_int_t)kept.bytes);
     if (out && (add_numbers(&status, out) || add_places(x, oldest, &counts, out))) {
         json_decref(out);
         out = NULL;
@@ -233,33 +238,33 @@ static int
 add_unsynced(void *arg, const struct volume_unsynced *row, struct err *err)
 {
     char since[TIME_RFC3339_SIZE];
-    json_t *list = arg;
     time_rfc3339(row->since_ns, since, sizeof(since));
     json_t *item = json_pack(
         "{s:o, s:o, s:s, s:I, s:i, s:s, s:s?}", "key", json_bytes(row->key, strlen(row->key)),
         "path", json_bytes(row->path, strlen(row->path)), "what", row->what, "size",
         (json_int_t)row->size, "tries", (int)row->tries, "since", since, "last_error",
         row->last_error && row->last_error[0] != '\0' ? row->last_error : NULL);
-    return json_array_append_new(list, item) < 0 ? err_nomem(err) : 0;
+    return exchange_list_add(arg, item, err) < 0 ? -1 : 0;
 }
 
 int
 gateway_state_unsynced(struct exchange *x, struct err *err)
 {
     int64_t volume;
-    uint64_t limit = 1000;
-    scope_json *list = json_array();
-    if (!list)
+    scope_json *items = json_array();
+    struct exchange_list list = { .items = items, .limit = 1000, .room = EXCHANGE_LIST_ROOM };
+    if (!items)
         return err_nomem(err);
     if (gateway_state_volume(x, &volume, err) < 0 ||
-        exchange_query_uint(x, "limit", &limit, err) < 0)
+        exchange_query_uint(x, "limit", &list.limit, err) < 0)
         return -1;
-    if (limit < 1 || limit > 10000)
+    if (list.limit < 1 || list.limit > 10000)
         return err_set(err, ERR_INVAL, "limit must be 1 to 10000");
-    if (volume_unsynced_each(x->gateway->service, volume, (unsigned)limit, add_unsynced, list,
-                             err) < 0)
+    if (volume_unsynced_each(x->gateway->service, volume, (unsigned)list.limit + 1, add_unsynced,
+                             &list, err) < 0)
         return -1;
-    return exchange_reply_json(x, 200, json_pack("{s:O}", "unsynced", list), err);
+    return exchange_reply_json(
+        x, 200, json_pack("{s:O, s:b}", "unsynced", items, "truncated", (int)list.truncated), err);
 }
 
 /* ---- the barrier ---- */

@@ -19,17 +19,18 @@ kind_name(enum index_kind kind)
     return kind == INDEX_SYMLINK ? "symlink" : "file";
 }
 
-/* JSON strings are text, names are bytes: what is not UTF-8 goes along in hexadecimal. */
-static int
-add_name(json_t *object, const char *name, size_t len)
+int
+gateway_tree_text(json_t *object, const char *field, const char *text, size_t len)
 {
-    char hex[2 * LIMIT_NAME + 1];
-    if (json_object_set_new(object, "name", json_bytes(name, len)) < 0)
+    char hex[2 * LIMIT_PATH + 1];
+    char name[32];
+    if (json_object_set_new(object, field, json_bytes(text, len)) < 0)
         return -1;
-    if (utf8_valid(name, len) || len > LIMIT_NAME)
+    if (utf8_valid(text, len) || len > LIMIT_PATH)
         return 0;
-    hex_encode(name, len, hex);
-    return json_object_set_new(object, "name_hex", json_string(hex));
+    hex_encode(text, len, hex);
+    (void)snprintf(name, sizeof(name), "%s_hex", field);
+    return json_object_set_new(object, name, json_string(hex));
 }
 
 json_t *
@@ -46,7 +47,7 @@ gateway_tree_json(const char *name, size_t name_len, const struct volume_attr *a
                   "size", (json_int_t)attr->size, "mtime", mtime, "mode", mode, "uid",
                   (json_int_t)attr->uid, "gid", (json_int_t)attr->gid, "synced", (int)attr->synced,
                   "conflict", (int)attr->conflict, "writing", (int)attr->writing);
-    int rc = object ? add_name(object, name, name_len) : -1;
+    int rc = object ? gateway_tree_text(object, "name", name, name_len) : -1;
     if (rc == 0 && attr->version[0] != '\0')
         rc = json_object_set_new(object, "version", json_string(attr->version)) < 0 ||
                      json_object_set_new(object, "etag", json_string(tag)) < 0
@@ -104,26 +105,19 @@ gateway_tree_stat(struct exchange *x, struct err *err)
 
 /* ---- listing ---- */
 struct page {
-    json_t *entries;
-    uint64_t limit, count;
+    struct exchange_list list;
     int64_t last;
-    bool more;
 };
 
 static int
 add_entry(void *arg, const struct volume_entry *entry, struct err *err)
 {
     struct page *page = arg;
-    if (page->count == page->limit) {
-        page->more = true;
-        return 1;
-    }
-    if (json_array_append_new(page->entries,
-                              gateway_tree_json(entry->name, entry->name_len, &entry->attr)) < 0)
-        return err_nomem(err);
-    page->count++;
-    page->last = entry->cookie;
-    return 0;
+    int rc = exchange_list_add(&page->list,
+                               gateway_tree_json(entry->name, entry->name_len, &entry->attr), err);
+    if (rc == 0)
+        page->last = entry->cookie;
+    return rc;
 }
 
 static int
@@ -134,10 +128,10 @@ fill_page(struct exchange *x, struct page *page, struct err *err)
     struct volume_ctx ctx;
     uint64_t cursor = 0;
     exchange_ctx(x, 30, &ctx);
-    if (exchange_query_uint(x, "limit", &page->limit, err) < 0 ||
+    if (exchange_query_uint(x, "limit", &page->list.limit, err) < 0 ||
         exchange_query_uint(x, "cursor", &cursor, err) < 0)
         return -1;
-    if (page->limit < 1 || page->limit > 10000 || cursor > INT64_MAX)
+    if (page->list.limit < 1 || page->list.limit > 10000 || cursor > INT64_MAX)
         return err_set(err, ERR_INVAL, "limit must be 1 to 10000, and cursor one that a page gave");
     if (gateway_volume_of(x, &info, err) < 0 ||
         volume_resolve(x->gateway->service, &ctx, info.id, x->path, &attr, err) < 0)
@@ -147,7 +141,7 @@ fill_page(struct exchange *x, struct page *page, struct err *err)
     return volume_list(x->gateway->service, &ctx,
                        &(struct volume_page){ .dir = attr.node,
                                               .after = (int64_t)cursor,
-                                              .limit = (unsigned)page->limit + 1 },
+                                              .limit = (unsigned)page->list.limit + 1 },
                        add_entry, page, err);
 }
 
@@ -155,7 +149,9 @@ int
 gateway_tree_list(struct exchange *x, struct err *err)
 {
     scope_json *entries = json_array();
-    struct page page = { .entries = entries, .limit = PAGE_DEFAULT };
+    struct page page = {
+        .list = { .items = entries, .limit = PAGE_DEFAULT, .room = EXCHANGE_LIST_ROOM }
+    };
     char next[24];
     if (!entries)
         return err_nomem(err);
@@ -165,7 +161,7 @@ gateway_tree_list(struct exchange *x, struct err *err)
     return exchange_reply_json(x, 200,
                                json_pack("{s:s, s:o, s:O, s:s?}", "volume", x->name, "path",
                                          json_bytes(x->path, strlen(x->path)), "entries", entries,
-                                         "next", page.more ? next : NULL),
+                                         "next", page.list.truncated ? next : NULL),
                                err);
 }
 

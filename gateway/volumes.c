@@ -4,30 +4,58 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "gateway/router.h"
+#include "volume/history.h"
 
 #define DAY_NS (86400ll * NS_PER_S)
 
-json_t *
-gateway_volumes_json(const struct volume_info *info)
+static json_t *
+settings_json(const struct volume_info *info)
 {
     char created[TIME_RFC3339_SIZE];
     time_rfc3339(info->created_ns, created, sizeof(created));
-    return json_pack(
-        "{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "id",
-        info->name, "name", info->name, "prefix", info->prefix, "read_only", (int)info->read_only,
-        "sync", info->sync_close ? "close" : "background", "quota", (json_int_t)info->quota,
-        "history_days", (json_int_t)(info->history_ns / DAY_NS), "created", created, "files",
-        (json_int_t)info->files, "bytes", (json_int_t)info->bytes, "unsynced_files",
-        (json_int_t)info->unsynced_files, "unsynced_bytes", (json_int_t)info->unsynced_bytes,
-        "pending_keys", (json_int_t)info->pending_keys, "conflicts", (json_int_t)info->conflicts,
-        "storage_class", info->storage_class, "encryption", info->encryption);
+    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:I, s:s, s:s, s:s}", "id", info->name,
+                     "name", info->name, "prefix", info->prefix, "read_only", (int)info->read_only,
+                     "sync", info->sync_close ? "close" : "background", "quota",
+                     (json_int_t)info->quota, "history_days",
+                     (json_int_t)(info->history_ns / DAY_NS), "history_versions",
+                     (json_int_t)info->history_count, "created", created, "storage_class",
+                     info->storage_class, "encryption", info->encryption);
 }
+
+/* NULL with an error. */
+static json_t *
+volume_json(struct volume_service *service, const struct volume_info *info, struct err *err)
+{
+    struct volume_history_kept kept;
+    if (volume_history_usage(service, info->id, &kept, err) < 0)
+        return NULL;
+    scope_json *numbers = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "files", (json_int_t)info->files, "bytes",
+        (json_int_t)info->bytes, "unsynced_files", (json_int_t)info->unsynced_files,
+        "unsynced_bytes", (json_int_t)info->unsynced_bytes, "pending_keys",
+        (json_int_t)info->pending_keys, "conflicts", (json_int_t)info->conflicts, "kept_versions",
+        (json_int_t)kept.versions, "kept_bytes", (json_int_t)kept.bytes);
+    json_t *out = settings_json(info);
+    if (out && numbers && json_object_update(out, numbers) == 0)
+        return out;
+    json_decref(out);
+    (void)err_nomem(err);
+    return NULL;
+}
+
+struct listing {
+    struct volume_service *service;
+    json_t *items;
+};
 
 static int
 add_volume(void *arg, const struct volume_info *info, struct err *err)
 {
-    json_t *list = arg;
-    return json_array_append_new(list, gateway_volumes_json(info)) < 0 ? err_nomem(err) : 0;
+    struct listing *listing = arg;
+    json_t *item = volume_json(listing->service, info, err);
+    if (!item)
+        return -1;
+    return json_array_append_new(listing->items, item) < 0 ? err_nomem(err) : 0;
 }
 
 int
@@ -36,7 +64,8 @@ gateway_volumes_list(struct exchange *x, struct err *err)
     scope_json *list = json_array();
     if (!list)
         return err_nomem(err);
-    if (volume_each(x->gateway->service, add_volume, list, err) < 0)
+    struct listing listing = { x->gateway->service, list };
+    if (volume_each(x->gateway->service, add_volume, &listing, err) < 0)
         return -1;
     return exchange_reply_json(x, 200, json_pack("{s:O}", "volumes", list), err);
 }
@@ -47,40 +76,28 @@ answer_volume(struct exchange *x, int status, const char *name, struct err *err)
     struct volume_info info;
     if (volume_find(x->gateway->service, name, &info, err) < 0)
         return -1;
-    return exchange_reply_json(x, status, gateway_volumes_json(&info), err);
-}
-
-/* Refuses a field that we do not know, so that a misspelt one is not silently without effect. */
-static int
-known_fields(const json_t *body, const char *const *known, struct err *err)
-{
-    const char *field;
-    json_t *value;
-    json_object_foreach ((json_t *)(uintptr_t)body, field, value) {
-        size_t i = 0;
-        while (known[i] && strcmp(known[i], field) != 0)
-            i++;
-        if (!known[i])
-            return err_set(err, ERR_INVAL, "unknown field '%s'", field);
-    }
-    return 0;
+    json_t *answer = volume_json(x->gateway->service, &info, err);
+    return answer ? exchange_reply_json(x, status, answer, err) : -1;
 }
 
 static int
 read_settings(const json_t *body, struct volume_settings *settings, struct err *err)
 {
-    static const char *const known[] = { "name",          "prefix",     "read_only",
-                                         "sync",          "quota",      "history_days",
-                                         "storage_class", "encryption", NULL };
+    static const char *const known[] = {
+        "name",         "prefix",           "read_only",     "sync",       "quota",
+        "history_days", "history_versions", "storage_class", "encryption", NULL
+    };
     const char *sync = settings->sync_close ? "close" : "background";
     int64_t quota = (int64_t)settings->quota;
     int64_t days = -1;
-    if (known_fields(body, known, err) < 0 ||
+    int64_t versions = settings->history_count;
+    if (exchange_known_fields(body, known, err) < 0 ||
         json_opt_str(body, "prefix", &settings->prefix, err) < 0 ||
         json_opt_bool(body, "read_only", &settings->read_only, err) < 0 ||
         json_opt_str(body, "sync", &sync, err) < 0 ||
         json_opt_int(body, "quota", &quota, err) < 0 ||
         json_opt_int(body, "history_days", &days, err) < 0 ||
+        json_opt_int(body, "history_versions", &versions, err) < 0 ||
         json_opt_str(body, "storage_class", &settings->storage_class, err) < 0 ||
         json_opt_str(body, "encryption", &settings->encryption, err) < 0)
         return -1;
@@ -91,6 +108,9 @@ read_settings(const json_t *body, struct volume_settings *settings, struct err *
     bool given = json_object_get(body, "history_days") != NULL;
     if (given && (days < 0 || days > 36500))
         return err_set(err, ERR_INVAL, "history_days must be 0 (none is kept) to 36500");
+    if (versions < 0 || versions > 1000000)
+        return err_set(err, ERR_INVAL, "history_versions must be 0 (any number) to 1000000");
+    settings->history_count = versions;
     settings->sync_close = strcmp(sync, "close") == 0;
     settings->quota = (uint64_t)quota;
     if (given)
@@ -111,7 +131,7 @@ gateway_volumes_create(struct exchange *x, struct err *err)
         return -1;
     if (volume_create(x->gateway->service, &settings, &info, err) < 0)
         return -1;
-    return exchange_reply_json(x, 201, gateway_volumes_json(&info), err);
+    return answer_volume(x, 201, info.name, err);
 }
 
 int
@@ -131,7 +151,8 @@ gateway_volumes_set(struct exchange *x, struct err *err)
                                         .read_only = info.read_only,
                                         .sync_close = info.sync_close,
                                         .quota = info.quota,
-                                        .history_ns = info.history_ns };
+                                        .history_ns = info.history_ns,
+                                        .history_count = info.history_count };
     if (read_settings(body, &settings, err) < 0)
         return -1;
     if (settings.prefix && strcmp(settings.prefix, info.prefix) != 0)

@@ -104,6 +104,21 @@ int client_state(struct cli *cli, char *out, size_t size, struct err *err) MUST_
 int client_target(const char *prefix, const char *volume, const char *path, struct buf *out,
                   struct err *err) MUST_CHECK;
 
+/* ---- place.c: VOLUME:/path ---- */
+struct place {
+    char volume[LIMIT_VOLUME_NAME + 1];
+    char path[LIMIT_PATH + 1]; /* "": the volume */
+};
+int place_read(const char *text, bool need_path, struct place *out, struct err *err) MUST_CHECK;
+/* Behind the last slash. */
+const char *place_name(const char *path);
+/* GET prefix/volume/path with a query ("" for none): JSON. */
+int place_get(struct cli *cli, const char *prefix, const struct place *place, const char *query,
+              json_t **out, struct err *err) MUST_CHECK;
+/* The bytes of a file into `fd`; `version` NULL is the present one. `progress`: a name to show, or NULL. */
+int place_fetch(struct cli *cli, const struct place *place, const char *version, int fd,
+                const char *progress, struct err *err) MUST_CHECK;
+
 /* ---- wait.c ---- */
 struct cli_synced {
     int64_t conflicts;          /* found by what was waited for */
@@ -130,6 +145,10 @@ void table_print(struct table *table); /* the first row is the head; also frees 
 int print_json(const json_t *value, struct err *err) MUST_CHECK;
 void print_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void format_size(uint64_t bytes, char out[16]);
+/* RFC 3339 as local time, "2026-07-01 10:00:00"; "-" when it is none. */
+void format_local(const char *rfc3339, char out[20]);
+/* A name's or path's own bytes: what is not UTF-8 comes in hexadecimal beside it, and is shown as \xNN. */
+const char *get_bytes(const json_t *object, const char *name, char *out, size_t size);
 /* Members of an answer, with defaults for what is not there. */
 const char *get_text(const json_t *object, const char *name);
 int64_t get_int(const json_t *object, const char *name);
@@ -150,6 +169,9 @@ cli_fn cmd_mount, cmd_umount, cmd_mounts;
 cli_fn cmd_run;
 cli_fn cmd_ls, cmd_stat, cmd_cat, cmd_put, cmd_get, cmd_rm, cmd_mkdir, cmd_mv;
 cli_fn cmd_conflicts;
+cli_fn cmd_history, cmd_trash;
+cli_fn cmd_restore, cmd_undo;
+cli_fn cmd_diff;
 cli_fn cmd_flush, cmd_status, cmd_upgrade;
 cli_fn cmd_doctor;
 cli_fn cmd_rebuild, cmd_fsck;

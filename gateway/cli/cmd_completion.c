@@ -10,11 +10,27 @@ words(const char *separator)
         (void)printf("%s%s", command == cli_commands ? "" : separator, command->name);
 }
 
+/* Options that are long to type. */
+static const struct {
+    const char *command, *words;
+} option_words[] = {
+    { "history", "--limit" },
+    { "trash", "--limit" },
+    { "diff", "--version" },
+    { "cat", "--version" },
+    { "get", "--version" },
+    { "restore", "--version --at --dry-run --timeout --limit" },
+    { "undo", "--run --dry-run --timeout --limit" },
+    { "conflicts", "--run --keep --base --create --from --to" },
+    { "volume", "--prefix --quota --history --history-versions --sync --read-only --read-write "
+                "--storage-class --encryption --force" },
+};
+
 static void
 bash(void)
 {
     (void)printf("_holdfast() {\n"
-                 "    local word=${COMP_WORDS[COMP_CWORD]}\n"
+                 "    local word=${COMP_WORDS[COMP_CWORD]} words\n"
                  "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
                  "        mapfile -t COMPREPLY < <(compgen -W '");
     words(" ");
@@ -26,11 +42,19 @@ bash(void)
         "        mapfile -t COMPREPLY < <(compgen -W 'list show diff resolve' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[COMP_CWORD - 1]}\" = --keep ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'mine theirs both merge' -- \"$word\")\n"
-        "    else\n"
-        "        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
-        "    fi\n"
-        "}\n"
-        "complete -F _holdfast holdfast\n");
+        "    elif [[ $word == -* ]]; then\n"
+        "        case ${COMP_WORDS[1]} in\n");
+    for (size_t i = 0; i < sizeof(option_words) / sizeof(option_words[0]); i++)
+        (void)printf("            %s) words='%s --json' ;;\n", option_words[i].command,
+                     option_words[i].words);
+    (void)printf("            *) words='--json --help' ;;\n"
+                 "        esac\n"
+                 "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
+                 "    else\n"
+                 "        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
+                 "    fi\n"
+                 "}\n"
+                 "complete -F _holdfast holdfast\n");
 }
 
 static void

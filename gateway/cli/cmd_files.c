@@ -11,35 +11,6 @@
 #include "base/scope.h"
 #include "gateway/cli/cli.h"
 
-struct place {
-    char volume[LIMIT_VOLUME_NAME + 1];
-    char path[LIMIT_PATH + 1];
-};
-
-static int
-read_place(const char *text, bool need_path, struct place *out, struct err *err)
-{
-    if (!cli_is_place(text))
-        return err_set(err, ERR_USAGE, "'%s' is not VOLUME:/path", text);
-    if (cli_place(text, out->volume, out->path, err) < 0)
-        return -1;
-    if (need_path && out->path[0] == '\0')
-        return err_set(err, ERR_USAGE, "'%s' names no file", text);
-    return 0;
-}
-
-static int
-get_place(struct cli *cli, const char *prefix, const struct place *place, const char *query,
-          json_t **out, struct err *err)
-{
-    scope_buf target;
-    buf_init(&target, LIMIT_HTTP_TARGET);
-    if (client_target(prefix, place->volume, place->path, &target, err) < 0 ||
-        buf_append_str(&target, query, err) < 0)
-        return -1;
-    return client_json(cli, &(struct json_call){ "GET", buf_cstr(&target), NULL, 60 }, out, err);
-}
-
 /* ---- ls, stat ---- */
 static const char *
 state_of(const json_t *entry)
@@ -51,27 +22,13 @@ state_of(const json_t *entry)
     return get_bool(entry, "synced") ? "synced" : "staged";
 }
 
-/* The name's own bytes: what is not UTF-8 comes in hexadecimal beside it, and is shown as \xNN. */
-static const char *
-raw_name(const json_t *entry, char *out, size_t size)
-{
-    const char *hex = get_text(entry, "name_hex");
-    size_t len = strlen(hex) / 2;
-    if (len == 0 || len >= size || !hex_decode(hex, 2 * len, out, len))
-        return get_text(entry, "name");
-    out[len] = '\0';
-    return out;
-}
-
 static void
 add_entry(struct table *table, const json_t *entry)
 {
-    char name[LIMIT_NAME + 1];
+    char name[LIMIT_PATH + 1];
     char when[20];
     const char *kind = get_text(entry, "kind");
-    (void)snprintf(when, sizeof(when), "%.19s", get_text(entry, "mtime"));
-    if (strlen(when) > 10)
-        when[10] = ' ';
+    format_local(get_text(entry, "mtime"), when);
     table_add(table, kind);
     table_add(table, get_text(entry, "mode"));
     if (strcmp(kind, "dir") == 0)
@@ -80,7 +37,7 @@ add_entry(struct table *table, const json_t *entry)
         table_add_size(table, get_int(entry, "size"));
     table_add(table, when);
     table_add(table, strcmp(kind, "dir") == 0 ? "-" : state_of(entry));
-    table_add(table, raw_name(entry, name, sizeof(name)));
+    table_add(table, get_bytes(entry, "name", name, sizeof(name)));
 }
 
 /* All pages of a folder as one array. */
@@ -90,7 +47,7 @@ list_all(struct cli *cli, const struct place *place, json_t *all, struct err *er
     char query[64] = "?limit=5000";
     for (;;) {
         json_t *answer = NULL;
-        if (get_place(cli, "/v1/list", place, query, &answer, err) < 0)
+        if (place_get(cli, "/v1/list", place, query, &answer, err) < 0)
             return -1;
         scope_json *held = answer;
         if (json_array_extend(all, json_object_get(held, "entries")) < 0)
@@ -147,8 +104,8 @@ cmd_stat(struct cli *cli, int argc, char **argv, struct err *err)
     struct place place;
     json_t *answer = NULL;
     if (cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 1, 1, words }, err) < 0 ||
-        read_place(words[0], false, &place, err) < 0 ||
-        get_place(cli, "/v1/stat", &place, "", &answer, err) < 0)
+        place_read(words[0], false, &place, err) < 0 ||
+        place_get(cli, "/v1/stat", &place, "", &answer, err) < 0)
         return -1;
     scope_json *held = answer;
     if (cli->json)
@@ -167,49 +124,24 @@ cmd_stat(struct cli *cli, int argc, char **argv, struct err *err)
 }
 
 /* ---- reading ---- */
-static int
-fetch(struct cli *cli, const struct place *place, const char *version, int fd, const char *progress,
-      struct err *err)
-{
-    scope_buf target;
-    struct client_response response;
-    buf_init(&target, LIMIT_HTTP_TARGET);
-    if (client_target("/v1/files", place->volume, place->path, &target, err) < 0)
-        return -1;
-    if (version && (buf_append_str(&target, "?version=", err) < 0 ||
-                    percent_encode(version, strlen(version), false, &target, err) < 0))
-        return -1;
-    struct client_request request = { .method = "GET",
-                                      .target = buf_cstr(&target),
-                                      .sink_fd = fd,
-                                      .has_sink = true,
-                                      .progress = progress };
-    client_response_init(&response);
-    int rc = cli_client_call(cli, &request, &response, err);
-    client_response_release(&response);
-    return rc;
-}
-
 int
 cmd_cat(struct cli *cli, int argc, char **argv, struct err *err)
 {
+    const char *version = NULL;
     const char *words[CLI_LIST_MAX];
     struct place place;
+    const struct cli_option options[] = { { "version", 0, CLI_TEXT, &version },
+                                          { NULL, 0, CLI_FLAG, NULL } };
     int count =
-        cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 1, CLI_LIST_MAX, words }, err);
+        cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, CLI_LIST_MAX, words }, err);
+    if (version && count > 1)
+        return err_set(err, ERR_USAGE, "--version is one file's: name one file");
     for (int i = 0; i < count; i++) {
-        if (read_place(words[i], true, &place, err) < 0 ||
-            fetch(cli, &place, NULL, STDOUT_FILENO, NULL, err) < 0)
+        if (place_read(words[i], true, &place, err) < 0 ||
+            place_fetch(cli, &place, version, STDOUT_FILENO, NULL, err) < 0)
             return -1;
     }
     return count < 0 ? -1 : 0;
-}
-
-static const char *
-base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 /* Beside the target, then renamed: nobody sees a half file, and a failed get leaves the old one. */
@@ -222,7 +154,7 @@ fetch_to_file(struct cli *cli, const struct place *place, const char *version, c
     struct stat st;
     bool into = stat(target, &st) == 0 && S_ISDIR(st.st_mode);
     int len = snprintf(path, sizeof(path), "%s%s%s", target, into ? "/" : "",
-                       into ? base_name(place->path) : "");
+                       into ? place_name(place->path) : "");
     if (len < 0 || (size_t)len >= sizeof(path))
         return err_set(err, ERR_NAME_TOO_LONG, "the path '%s' is too long", target);
     (void)snprintf(temp, sizeof(temp), "%s.XXXXXX", path);
@@ -231,7 +163,7 @@ fetch_to_file(struct cli *cli, const struct place *place, const char *version, c
         return err_sys(err, errno, "cannot write beside '%s'", path);
     mode_t mask = umask(0);
     (void)umask(mask);
-    int rc = fetch(cli, place, version, fd, base_name(path), err);
+    int rc = place_fetch(cli, place, version, fd, place_name(path), err);
     if (rc == 0 &&
         (fchmod(fd, 0666 & ~mask) < 0 || close(steal_fd(&fd)) < 0 || rename(temp, path) < 0))
         rc = err_sys(err, errno, "cannot write '%s'", path);
@@ -249,11 +181,11 @@ cmd_get(struct cli *cli, int argc, char **argv, struct err *err)
     const struct cli_option options[] = { { "version", 0, CLI_TEXT, &version },
                                           { NULL, 0, CLI_FLAG, NULL } };
     int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);
-    if (count < 0 || read_place(words[0], true, &place, err) < 0)
+    if (count < 0 || place_read(words[0], true, &place, err) < 0)
         return -1;
-    const char *target = count == 2 ? words[1] : base_name(place.path);
+    const char *target = count == 2 ? words[1] : place_name(place.path);
     if (strcmp(target, "-") == 0)
-        return fetch(cli, &place, version, STDOUT_FILENO, NULL, err);
+        return place_fetch(cli, &place, version, STDOUT_FILENO, NULL, err);
     return fetch_to_file(cli, &place, version, target, err);
 }
 
@@ -285,7 +217,7 @@ find_base(struct cli *cli, const struct put_words *w, const char *file, struct p
         (void)snprintf(put->condition, sizeof(put->condition), "\"%.*s\"", LIMIT_ETAG - 1, w->base);
         return 0;
     }
-    if (get_place(cli, "/v1/stat", &put->place, "", &answer, &seen) < 0) {
+    if (place_get(cli, "/v1/stat", &put->place, "", &answer, &seen) < 0) {
         if (seen.code == ERR_NOT_FOUND)
             return 0;
         *err = seen;
@@ -302,7 +234,7 @@ find_base(struct cli *cli, const struct put_words *w, const char *file, struct p
                        put->place.path);
     size_t len = strlen(put->place.path);
     (void)snprintf(put->place.path + len, sizeof(put->place.path) - len, "%s%s", len ? "/" : "",
-                   base_name(file));
+                   place_name(file));
     return 1; /* look again, at the file in the folder */
 }
 
@@ -385,7 +317,7 @@ put_file(struct cli *cli, const struct put_words *w, const char *file, const cha
     struct put put = { .fd = -1 };
     int timeout = 0;
     json_t *answer = NULL;
-    if (read_place(to, false, &put.place, err) < 0 || open_source(file, &put, err) < 0)
+    if (place_read(to, false, &put.place, err) < 0 || open_source(file, &put, err) < 0)
         return -1;
     int rc = put_timeout(w, &put, &timeout, err);
     if (rc == 0)
@@ -395,7 +327,7 @@ put_file(struct cli *cli, const struct put_words *w, const char *file, const cha
     if (rc == 1)
         rc = err_set(err, ERR_IS_DIR, "'%s:/%s' is a folder", put.place.volume, put.place.path);
     if (rc == 0)
-        rc = send_put(cli, &put, timeout, base_name(put.place.path), &answer, err);
+        rc = send_put(cli, &put, timeout, place_name(put.place.path), &answer, err);
     if (put.fd > STDIN_FILENO)
         (void)close(put.fd);
     if (rc < 0)
@@ -429,7 +361,7 @@ remove_one(struct cli *cli, const char *word, bool recursive, struct err *err)
     struct client_response response;
     scope_buf target;
     buf_init(&target, LIMIT_HTTP_TARGET);
-    if (read_place(word, true, &place, err) < 0 ||
+    if (place_read(word, true, &place, err) < 0 ||
         client_target("/v1/files", place.volume, place.path, &target, err) < 0 ||
         (recursive && buf_append_str(&target, "?recursive=true", err) < 0))
         return -1;
@@ -482,7 +414,7 @@ cmd_mkdir(struct cli *cli, int argc, char **argv, struct err *err)
     int count =
         cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, CLI_LIST_MAX, words }, err);
     for (int i = 0; i < count; i++) {
-        if (read_place(words[i], true, &place, err) < 0 ||
+        if (place_read(words[i], true, &place, err) < 0 ||
             do_op(cli,
                   json_pack("{s:s, s:s, s:s, s:b}", "op", "mkdir", "volume", place.volume, "path",
                             place.path, "parents", (int)parents),
@@ -502,7 +434,7 @@ cmd_mv(struct cli *cli, int argc, char **argv, struct err *err)
     const struct cli_option options[] = { { "replace", 0, CLI_FLAG, &replace },
                                           { NULL, 0, CLI_FLAG, NULL } };
     if (cli_parse(cli, argc, argv, options, &(struct cli_words){ 2, 2, words }, err) < 0 ||
-        read_place(words[0], true, &from, err) < 0 || read_place(words[1], true, &to, err) < 0)
+        place_read(words[0], true, &from, err) < 0 || place_read(words[1], true, &to, err) < 0)
         return -1;
     if (strcmp(from.volume, to.volume) != 0)
         return err_set(err, ERR_CROSS_DEVICE,

@@ -144,6 +144,15 @@ sync_lines(const json_t *s)
 }
 
 static void
+history_lines(const json_t *history)
+{
+    char size[16];
+    format_size((uint64_t)get_int(history, "bytes"), size);
+    print_line("history    %lld versions that were replaced or removed, %s",
+               (long long)get_int(history, "versions"), size);
+}
+
+static void
 cache_lines(const json_t *s)
 {
     const json_t *cache = json_object_get(s, "cache");
@@ -206,6 +215,7 @@ cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
     store_lines(json_object_get(held, "store"));
     request_lines(json_object_get(held, "store"));
     sync_lines(held);
+    history_lines(json_object_get(held, "history"));
     cache_lines(held);
     mount_lines(held);
     takeover_lines(held);

@@ -8,7 +8,7 @@
 
 struct volume_words {
     const char *name;
-    const char *prefix, *quota, *history, *sync, *storage_class, *encryption;
+    const char *prefix, *quota, *history, *versions, *sync, *storage_class, *encryption;
     bool read_only, read_write, force;
 };
 
@@ -55,9 +55,28 @@ settings_body(const struct volume_words *w, struct err *err)
     if (rc == 0)
         rc = add_number(body, "history_days", w->history, false, err);
     if (rc == 0)
+        rc = add_number(body, "history_versions", w->versions, false, err);
+    if (rc == 0)
         return body;
     json_decref(body);
     return NULL;
+}
+
+static void
+show_history(const json_t *v)
+{
+    char size[16];
+    char most[64] = "";
+    int64_t versions = get_int(v, "history_versions");
+    format_size((uint64_t)get_int(v, "kept_bytes"), size);
+    if (versions > 0)
+        (void)snprintf(most, sizeof(most), ", at most %lld versions of a file",
+                       (long long)versions);
+    if (get_int(v, "history_days") == 0)
+        print_line("history    none is kept of what is replaced or removed from now on");
+    else
+        print_line("history    %lld days%s", (long long)get_int(v, "history_days"), most);
+    print_line("kept       %lld versions, %s", (long long)get_int(v, "kept_versions"), size);
 }
 
 static void
@@ -73,7 +92,7 @@ show_volume(const json_t *v)
     print_line("sync       %s%s", get_text(v, "sync"),
                get_bool(v, "read_only") ? ", read-only" : "");
     print_line("quota      %lld", (long long)get_int(v, "quota"));
-    print_line("history    %lld days", (long long)get_int(v, "history_days"));
+    show_history(v);
     if (get_text(v, "storage_class")[0] != '\0')
         print_line("class      %s", get_text(v, "storage_class"));
     if (get_text(v, "encryption")[0] != '\0')
@@ -213,6 +232,7 @@ cmd_volume(struct cli *cli, int argc, char **argv, struct err *err)
         { "prefix", 0, CLI_TEXT, &w.prefix },
         { "quota", 0, CLI_TEXT, &w.quota },
         { "history", 0, CLI_TEXT, &w.history },
+        { "history-versions", 0, CLI_TEXT, &w.versions },
         { "sync", 0, CLI_TEXT, &w.sync },
         { "read-only", 0, CLI_FLAG, &w.read_only },
         { "read-write", 0, CLI_FLAG, &w.read_write },

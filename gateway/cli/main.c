@@ -39,8 +39,9 @@ const struct cli_command cli_commands[] = {
       "holdfast fsck reports --full", cmd_fsck },
     { "volume", "create|list|show|set|delete [NAME] [OPTION...]", "volumes",
       "  --prefix P        key prefix in the bucket (NAME/)\n  --quota BYTES     0: none\n"
-      "  --history DAYS    how long replaced and removed versions are kept (30; 0: not)\n  --sync "
-      "background|close\n"
+      "  --history DAYS    how long replaced and removed versions are kept (30; 0: not)\n"
+      "  --history-versions N  how many of a file at most (0: any number)\n"
+      "  --sync background|close\n"
       "  --storage-class C, --encryption AES256|aws:kms[:KEY]   of objects from now on, '' as the "
       "bucket says\n"
       "  --read-only       nobody may change it (set: --read-write undoes it)\n  --force           "
@@ -68,7 +69,8 @@ const struct cli_command cli_commands[] = {
       "holdfast ls reports:/2026", cmd_ls },
     { "stat", "VOLUME:/path", "all about one file or folder", STANDARD,
       "holdfast stat reports:/orders.csv", cmd_stat },
-    { "cat", "VOLUME:/path...", "write files to standard output", NULL,
+    { "cat", "VOLUME:/path... [--version V]", "write files to standard output",
+      "  --version V  a version that 'holdfast history' names, of one file\n",
       "holdfast cat reports:/summary.md", cmd_cat },
     { "put", "FILE|- VOLUME:/path [--base VERSION | --create] [--no-wait] [--timeout S]",
       "write a file",
@@ -77,7 +79,8 @@ const struct cli_command cli_commands[] = {
       "  --create        only if nothing is there\n  --no-wait       come back when it is staged, "
       "not yet in the bucket\n",
       "holdfast put orders.csv reports:/orders.csv", cmd_put },
-    { "get", "VOLUME:/path [FILE|-] [--version V]", "read a file", NULL,
+    { "get", "VOLUME:/path [FILE|-] [--version V]", "read a file",
+      "  --version V  a version that 'holdfast history' names\n",
       "holdfast get reports:/clean.csv -", cmd_get },
     { "rm", "VOLUME:/path... [-r]", "remove files, or with -r folders", NULL,
       "holdfast rm reports:/old.csv", cmd_rm },
@@ -97,6 +100,36 @@ const struct cli_command cli_commands[] = {
       "  --create          mine: only if nothing is there now\n"
       "  --from, --to      diff: mine, theirs, base or merged (from theirs to mine)\n",
       "holdfast conflicts resolve 01JZX3T6W8Q9V4N2M7K5H1C0BD --keep both", cmd_conflicts },
+    { "history", "VOLUME:/path [--limit N]", "the versions of a file, newest first", STANDARD,
+      "holdfast history reports:/orders.csv", cmd_history },
+    { "diff", "VOLUME:/path [--version A] [--version B]",
+      "what differs between two versions of a file",
+      "  --version    given once: that one against the present; twice: A against B;\n"
+      "               else the one before the present against the present\n",
+      "holdfast diff reports:/orders.csv", cmd_diff },
+    { "restore", "VOLUME:/path [--version V | --at TIME] [--dry-run] [--timeout S]",
+      "bring back an older version, or what was removed",
+      "  --version V  of a file, as 'holdfast history' names it\n"
+      "  --at TIME    what was there then: 2026-07-01T10:00:00Z, '2026-07-01 10:00' (local), or 2h "
+      "and 3d ago;\n"
+      "               of a file, a folder or, as VOLUME:/, a whole volume\n"
+      "  without both the version before the present one; of what was removed, the last one\n"
+      "  --dry-run    only say what would be done\n"
+      "  --timeout S  of the wait for the bucket at the end (60)\n"
+      "  --limit N    print so many steps at most (100000)\n"
+      "  what is replaced is kept first: 'holdfast undo' takes a restore back\n",
+      "holdfast restore reports:/orders.csv --at 2h", cmd_restore },
+    { "undo", "--run ID [VOLUME] [--dry-run] [--timeout S]", "take back what a run did",
+      "  only where nobody changed it since: the rest is listed and left (exit status 3)\n"
+      "  VOLUME       may be left out when there is one only\n"
+      "  --dry-run    only say what would be done\n"
+      "  --timeout S  of the wait for the bucket at the end (60)\n"
+      "  --limit N    print so many steps at most (100000)\n",
+      "holdfast undo --run 01KB7Q2M4T6V8XZAC1EG3HJ5KN reports", cmd_undo },
+    { "trash", "VOLUME[:/folder] [--limit N] | restore VOLUME:/path",
+      "what was removed, and its way back",
+      "  trash restore  takes the options of 'holdfast restore'\n" STANDARD,
+      "holdfast trash reports:/2026", cmd_trash },
     { "flush", "[VOLUME] [--timeout S]", "wait until everything is in the bucket", STANDARD,
       "holdfast flush reports --timeout 120", cmd_flush },
     { "config", "[show|check] [--config FILE]", "the settings and where they come from", NULL,

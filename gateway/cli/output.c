@@ -1,7 +1,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/parse.h"
 #include "gateway/cli/cli.h"
 
@@ -130,6 +132,33 @@ print_line(const char *fmt, ...)
     va_end(ap);
     (void)text_escape(line, strlen(line), safe, sizeof(safe));
     (void)printf("%s\n", safe);
+}
+
+void
+format_local(const char *rfc3339, char out[20])
+{
+    int64_t ns;
+    struct tm tm;
+    time_t seconds;
+    (void)snprintf(out, 20, "-");
+    if (time_parse_rfc3339(rfc3339, &ns) < 0)
+        return;
+    seconds = (time_t)(ns / NS_PER_S - (ns % NS_PER_S < 0));
+    if (localtime_r(&seconds, &tm))
+        (void)strftime(out, 20, "%Y-%m-%d %H:%M:%S", &tm);
+}
+
+const char *
+get_bytes(const json_t *object, const char *name, char *out, size_t size)
+{
+    char field[32];
+    (void)snprintf(field, sizeof(field), "%s_hex", name);
+    const char *hex = get_text(object, field);
+    size_t len = strlen(hex) / 2;
+    if (len == 0 || len >= size || !hex_decode(hex, 2 * len, out, len))
+        return get_text(object, name);
+    out[len] = '\0';
+    return out;
 }
 
 const char *

@@ -11,11 +11,15 @@ gateway_start "$WORK/state" "file://$WORK/bucket"
 check_status 0 "$HOLDFAST" volume create reports
 check_status 1 "$HOLDFAST" volume create reports
 check_one_line
-check_status 0 "$HOLDFAST" volume create other --prefix deep/er/ --quota 10M --history 7 --sync close
+check_status 0 "$HOLDFAST" volume create other --prefix deep/er/ --quota 10M --history 7 --history-versions 5 --sync close
 check_status 0 "$HOLDFAST" volume show other --json
-check_eq 'settings of a volume' '["deep/er/",10485760,7,"close",false]' \
-    "$(jq -c '[.prefix,.quota,.history_days,.sync,.read_only]' "$WORK/out")"
+check_eq 'settings of a volume' '["deep/er/",10485760,7,5,"close",false]' \
+    "$(jq -c '[.prefix,.quota,.history_days,.history_versions,.sync,.read_only]' "$WORK/out")"
 check_status 0 "$HOLDFAST" volume set other --read-only
+check_status 0 "$HOLDFAST" volume show other --json
+check_eq 'what is not named stays' '[7,5,0]' "$(jq -c '[.history_days,.history_versions,.kept_versions]' "$WORK/out")"
+check_eq 'settings in the bucket' '[604800,5]' \
+    "$(jq -c '[.history_seconds,.history_count]' "$WORK/bucket/.holdfast/volumes/other.json")"
 check_status 0 "$HOLDFAST" volume list --json
 check_eq 'volumes' '["other","reports"]' "$(jq -c '[.volumes[].name]|sort' "$WORK/out")"
 echo x >"$WORK/x"
@@ -75,7 +79,9 @@ check_status 3 "$HOLDFAST" put --base "$version" "$WORK/three" reports:/f
 check_one_line
 check_same 'the object after a refused put' "$WORK/two" "$WORK/bucket/reports/f"
 check_status 2 "$HOLDFAST" put --base x --create "$WORK/one" reports:/f
-check_status 4 "$HOLDFAST" get --version "$version" reports:/f -
+check_status 0 "$HOLDFAST" get --version "$version" reports:/f "$WORK/got"
+check_same 'an older version' "$WORK/one" "$WORK/got"
+check_status 4 "$HOLDFAST" get --version 01ARZ3NDEKTSV4RRFFQ69G5FAV reports:/f -
 touch -d '2020-01-02T03:04:05.25Z' "$WORK/one"
 chmod 750 "$WORK/one"
 check_status 0 "$HOLDFAST" put "$WORK/one" reports:/f

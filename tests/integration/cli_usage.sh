@@ -9,7 +9,7 @@ export HOLDFAST_STATE=$WORK/none
 check_status 0 "$HOLDFAST" --help
 [ "$(wc -l <"$WORK/out")" -le 40 ] || fail "--help has $(wc -l <"$WORK/out") lines"
 commands=$(sed -n 's/^  \([a-z]*\) .*/\1/p' "$WORK/out")
-check_eq 'the number of commands in --help' 22 "$(wc -w <<<"$commands")"
+check_eq 'the number of commands in --help' 30 "$(wc -w <<<"$commands")"
 for command in $commands; do
     check_status 0 "$HOLDFAST" "$command" --help
     check_contains "help of $command" "example: " "$WORK/out"
@@ -45,6 +45,20 @@ usage "cannot be shown at '/etc'" run -v reports@/etc -- true
 usage 'no command to run' run -v reports
 usage "--net is" run --net all -- true
 usage 'ULID' run --run x -- true
+usage "did you mean 'history'" histroy
+usage "did you mean 'undo'" undoo
+usage "did you mean 'restore'" restroe
+usage "did you mean '--version'" restore v:/a --verison x
+usage 'exclude each other' restore v:/a --version x --at 2h
+usage 'is no time' restore v:/a --at yesterday
+usage 'is no time' restore v:/a --at 90
+usage '--at TIME' restore v:/
+usage '--run ID' undo v
+usage 'names no file' history v:/
+usage 'is not VOLUME:/path' diff v
+usage '--limit is 1 to' history v:/a --limit 0
+usage 'one file' cat v:/a v:/b --version x
+usage 'twice at most' diff v:/a --version 1 --version 2 --version 3
 usage 'did you mean' serve --stroe file:///x
 usage 'loopback' serve --state "$WORK/s" --listen 0.0.0.0:8480
 usage 'loopback' serve --state "$WORK/s" --listen 192.0.2.1:80
