@@ -10,7 +10,7 @@ struct ticker {
     pthread_mutex_t lock; /* a leaf */
     pthread_cond_t wake;
     pthread_t thread;
-    bool stopping;
+    bool stopping, kicked;
     int64_t next_ns; /* mono */
     ticker_fn *fn;
     void *arg;
@@ -24,10 +24,11 @@ ticker_main(void *arg)
     while (!ticker->stopping) {
         struct timespec until = { .tv_sec = ticker->next_ns / NS_PER_S,
                                   .tv_nsec = ticker->next_ns % NS_PER_S };
-        if (clock_mono_ns() < ticker->next_ns) {
+        if (!ticker->kicked && clock_mono_ns() < ticker->next_ns) {
             (void)pthread_cond_timedwait(&ticker->wake, &ticker->lock, &until);
             continue;
         }
+        ticker->kicked = false;
         pthread_mutex_unlock(&ticker->lock);
         int64_t pause = ticker->fn(ticker->arg);
         pthread_mutex_lock(&ticker->lock);
@@ -64,6 +65,17 @@ ticker_start(const char *name, int64_t first_ns, ticker_fn *fn, void *arg, struc
     pthread_mutex_destroy(&ticker->lock);
     free(ticker);
     return NULL;
+}
+
+void
+ticker_kick(struct ticker *ticker)
+{
+    if (ticker == NULL)
+        return;
+    pthread_mutex_lock(&ticker->lock);
+    ticker->kicked = true;
+    pthread_cond_broadcast(&ticker->wake);
+    pthread_mutex_unlock(&ticker->lock);
 }
 
 void

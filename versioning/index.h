@@ -356,7 +356,8 @@ struct index_history {
     int64_t gone_ns;
     char gone_op[16]; /* "write", "replace", "delete", "move" */
     char gone_actor[64], gone_run[64];
-    uint32_t mode; /* with file type, as the copy's metadata say; 0: nobody has looked yet, nor at the next three */
+    uint32_t
+        mode; /* with file type, as the copy's metadata say; 0: nobody has looked yet, nor at the next three */
     uint32_t uid, gid;
     int64_t mtime_ns;
 };
@@ -394,7 +395,7 @@ int index_history_usage(struct index_tx *tx, int64_t volume, uint64_t *count, ui
 
 /* ---- snapshots: moments of a volume that have a name; what was present then is kept ---- */
 enum index_snapshot_state {
-    INDEX_SNAPSHOT_TAKEN = 1,     /* its manifest is not in the bucket yet */
+    INDEX_SNAPSHOT_TAKEN = 1, /* its manifest is not in the bucket yet */
     INDEX_SNAPSHOT_PUBLISHED = 2,
 };
 struct index_snapshot {
@@ -402,7 +403,7 @@ struct index_snapshot {
     int64_t volume;
     char name[LIMIT_VOLUME_NAME + 1];
     int64_t at_ns;
-    int state; /* enum index_snapshot_state */
+    int state;             /* enum index_snapshot_state */
     uint64_t files, bytes; /* once published */
     char etag[LIMIT_ETAG]; /* of the manifest */
     char actor[64], run[64];

@@ -30,8 +30,10 @@ struct batch {
     unsigned seen; /* rows in this reading: it ends at the next path, for readings are short */
     struct {
         char id[ULID_SIZE];
-        int64_t gone_ns;
-    } * row; /* oldest first */
+        int64_t made_ns, gone_ns;
+    } * row;           /* oldest first */
+    int64_t *snapshot; /* their times */
+    size_t snapshot_count, snapshot_cap;
     struct retention_version *version;
     size_t count;
     char (*drop)[ULID_SIZE];
@@ -40,16 +42,31 @@ struct batch {
     struct index_history stale; /* a copy of a day ago that nobody has heard of, id "": none */
 };
 
+/* Whether a snapshot shows it. */
+static bool
+is_pinned(const struct batch *call, int64_t made_ns, int64_t gone_ns)
+{
+    for (size_t i = 0; i < call->snapshot_count; i++)
+        if (made_ns <= call->snapshot[i] && call->snapshot[i] < gone_ns)
+            return true;
+    return false;
+}
+
 static void
 judge_path(struct batch *call)
 {
-    struct retention_policy policy = { .keep_ns = call->volume.history_ns,
+    /* A volume that keeps no history any more gives up what it has. */
+    struct retention_policy policy = { .keep_ns = call->volume.history_ns > 0
+                                                      ? call->volume.history_ns
+                                                      : 1,
                                        .keep_count = call->volume.history_count,
                                        .now_ns = call->now_ns };
     size_t count = call->count;
     for (size_t i = 0; i < count; i++)
         call->version[i] =
-            (struct retention_version){ .gone_ns = call->row[count - 1 - i].gone_ns };
+            (struct retention_version){ .gone_ns = call->row[count - 1 - i].gone_ns,
+                                        .pinned = is_pinned(call, call->row[count - 1 - i].made_ns,
+                                                            call->row[count - 1 - i].gone_ns) };
     if (retention_plan(&policy, call->version, count) == 0)
         return;
     for (size_t i = count; i-- > 0 && call->drop_count < BATCH;)
@@ -77,14 +94,41 @@ see_row(void *arg, const struct index_history *row, struct err *err)
         return 0;
     }
     memcpy(call->row[call->count].id, row->id, ULID_SIZE);
+    call->row[call->count].made_ns = row->made_ns;
     call->row[call->count++].gone_ns = row->gone_ns;
     return 0;
 }
 
 static int
+see_snapshot(void *arg, const struct index_snapshot *row, struct err *err)
+{
+    struct batch *call = arg;
+    if (call->snapshot_count == call->snapshot_cap) {
+        size_t cap = call->snapshot_cap == 0 ? 16 : call->snapshot_cap * 2;
+        int64_t *grown = reallocarray(call->snapshot, cap, sizeof(*grown));
+        if (grown == NULL)
+            return err_nomem(err);
+        call->snapshot = grown;
+        call->snapshot_cap = cap;
+    }
+    call->snapshot[call->snapshot_count++] = row->at_ns;
+    return 0;
+}
+
+static int
+read_snapshots(struct index_tx *tx, struct batch *call, struct err *err)
+{
+    call->snapshot_count = 0;
+    return index_snapshot_each(tx, call->volume.id, see_snapshot, call, err);
+}
+
+/* Snapshots are read anew: one that was taken since the plan was made keeps what it shows (docs/mechanisms.md section 5). */
+static int
 drop_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct batch *call = arg;
+    if (read_snapshots(tx, call, err) != 0)
+        return -1;
     for (size_t i = 0; i < call->drop_count; i++) {
         struct index_history row;
         struct err missing = ERR_INIT;
@@ -94,6 +138,8 @@ drop_tx(struct index_tx *tx, void *arg, struct err *err)
             *err = missing;
             return -1;
         }
+        if (is_pinned(call, row.made_ns, row.gone_ns))
+            continue;
         if (preserve_drop(tx, &row, err) != 0)
             return -1;
         call->dropped++;
@@ -109,7 +155,8 @@ plan_tx(struct index_tx *tx, void *arg, struct err *err)
     call->seen = 0;
     call->more = false;
     call->path[0] = '\0';
-    if (index_history_from(tx, call->volume.id, call->from, see_row, call, err) != 0)
+    if (read_snapshots(tx, call, err) != 0 ||
+        index_history_from(tx, call->volume.id, call->from, see_row, call, err) != 0)
         return -1;
     if (!call->more)
         judge_path(call);
@@ -214,7 +261,12 @@ changes_tx(struct index_tx *tx, void *arg, struct err *err)
     unsigned count;
     int64_t keep = call->volume.history_ns > RETENTION_ALWAYS_NS ? call->volume.history_ns
                                                                  : RETENTION_ALWAYS_NS;
-    if (index_change_prune(tx, call->volume.id, call->now_ns - keep, BATCH, &count, err) != 0)
+    int64_t before = call->now_ns - keep;
+    if (read_snapshots(tx, call, err) != 0)
+        return -1;
+    for (size_t i = 0; i < call->snapshot_count; i++) /* renames since lead back to its paths */
+        before = call->snapshot[i] < before ? call->snapshot[i] : before;
+    if (index_change_prune(tx, call->volume.id, before, BATCH, &count, err) != 0)
         return -1;
     call->more = count == BATCH;
     return 0;
@@ -261,6 +313,7 @@ prune_all(struct volume_service *service, size_t *dropped, struct err *err)
     }
     *dropped = call->dropped;
     free(call->row);
+    free(call->snapshot);
     free(call->version);
     free(call->drop);
     return rc;

@@ -8,6 +8,7 @@
 #include "volume/listing_impl.h"
 #include "volume/locks.h"
 #include "volume/prune_impl.h"
+#include "volume/snapshot_impl.h"
 #include "volume/uploads.h"
 
 int64_t
@@ -294,7 +295,8 @@ volume_service_start(struct volume_service *service, struct err *err)
     service->started = true;
     if (event_queue_start(service, err) != 0 || lease_keeper_start(service, err) != 0 ||
         sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0 ||
-        live_keeper_start(service, err) != 0 || prune_start(service, err) != 0)
+        live_keeper_start(service, err) != 0 || prune_start(service, err) != 0 ||
+        snapshot_start(service, err) != 0)
         return -1;
     return 0;
 }
@@ -320,6 +322,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     if (service->store != NULL)
         store_end(service->store, deadline_ns > soon ? deadline_ns : soon);
     prune_stop(service);
+    snapshot_stop(service);
     live_keeper_close(service);
     sync_engine_close(service, deadline_ns);
     uploads_close(service);

@@ -1,0 +1,30 @@
+#ifndef VOLUME_PAST_IMPL_H
+#define VOLUME_PAST_IMPL_H
+
+#include "volume/past.h"
+#include "volume/service_impl.h"
+
+/* What past.c and past_tree.c share. */
+
+struct chunk {
+    struct chunk *next;
+    size_t used, size;
+    char data[];
+};
+
+struct volume_past {
+    int64_t volume, at_ns;
+    struct volume_past_entry *entry;
+    size_t count, cap;
+    struct chunk *chunks; /* where the texts lie */
+    uint64_t files, bytes;
+};
+
+/* A copy that lives as long as `past`; NULL without memory. */
+const char *past_text(struct volume_past *past, const char *text, struct err *err);
+/* A plain file without texts; NULL without memory. */
+struct volume_past_entry *past_add(struct volume_past *past, const char *path, struct err *err);
+/* Everything was added: sorts, adds the folders that nobody has a row of, drops doubles, counts. */
+int past_order(struct volume_past *past, struct err *err) MUST_CHECK;
+
+#endif

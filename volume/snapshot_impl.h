@@ -1,0 +1,12 @@
+#ifndef VOLUME_SNAPSHOT_IMPL_H
+#define VOLUME_SNAPSHOT_IMPL_H
+
+#include "volume/snapshot.h"
+
+#define SNAPSHOT_PREFIX ".holdfast/snapshots/"
+
+/* snapshot.c: the thread that brings manifests to the bucket. */
+int snapshot_start(struct volume_service *service, struct err *err) MUST_CHECK;
+void snapshot_stop(struct volume_service *service);
+
+#endif
