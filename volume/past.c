@@ -159,6 +159,7 @@ see_file(struct building *call, const struct index_node *node, const char *path,
     entry->kind = node->kind;
     entry->node = node->id;
     entry->size = newest ? attr.size : key.size;
+    entry->made_ns = made_ns;
     entry->mode = attr.mode;
     entry->uid = attr.uid;
     entry->gid = attr.gid;
@@ -269,6 +270,7 @@ see_copy(void *arg, const struct index_history *row, struct err *err)
         return -1;
     entry->node = row->node;
     entry->size = row->size;
+    entry->made_ns = row->made_ns;
     entry->mode = row->mode;
     entry->uid = row->uid;
     entry->gid = row->gid;
@@ -315,6 +317,7 @@ see_work(void *arg, const struct index_intent *row, struct err *err)
         return -1;
     entry->node = change.node;
     entry->size = key.size;
+    entry->made_ns = made_ns;
     entry->mode = change.mode;
     entry->key = past_text(call->past, key.key, err);
     entry->etag = past_text(call->past, key.etag, err);

@@ -13,6 +13,7 @@ struct volume_past_entry {
     const char *path; /* "" is the volume itself */
     enum index_kind kind;
     uint64_t size;
+    int64_t made_ns;        /* of the version */
     const char *version;    /* "" for folders */
     const char *sha256;     /* "" unknown */
     const char *copy;       /* its copy in the history; "": it lies at a file's key */

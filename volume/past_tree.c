@@ -84,13 +84,7 @@ path_order(const char *a, const char *b)
     return x - y;
 }
 
-/* Of two for one path: what is there still, then what lies at a key, then the younger copy. */
-static int
-entry_rank(const struct volume_past_entry *entry)
-{
-    return entry->copy[0] != '\0' ? 2 : entry->key[0] != '\0' ? 1 : 0;
-}
-
+/* Of two for one path the younger: an older one ended when the bucket had the younger, which is a little later. */
 static int
 entry_order(const void *a, const void *b)
 {
@@ -98,8 +92,10 @@ entry_order(const void *a, const void *b)
     int order = path_order(x->path, y->path);
     if (order != 0)
         return order;
-    order = entry_rank(x) - entry_rank(y);
-    return order != 0 ? order : strcmp(y->copy, x->copy);
+    if (x->made_ns != y->made_ns)
+        return x->made_ns < y->made_ns ? 1 : -1;
+    /* The same one: where it is still. */
+    return strcmp(x->copy, y->copy);
 }
 
 /* Folders that nobody has a row of any more. */

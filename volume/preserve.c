@@ -123,12 +123,20 @@ find_follower(void *arg, const struct index_version *made, struct err *err)
         return 0;
     text_set(row->gone_actor, made->actor);
     text_set(row->gone_run, made->run);
-    if (made->path[0] != '\0')
-        text_set(row->path, made->path);
-    int64_t time_ns = ulid_time_ms(made->version) * NS_PER_MS;
-    if (time_ns > 0 && time_ns < row->gone_ns)
-        row->gone_ns = time_ns;
     return 1;
+}
+
+/* Its path is the file's of now: that goes with the time. */
+static int
+fill_moved(struct index_tx *tx, struct index_history *row, struct err *err)
+{
+    struct err missing = ERR_INIT;
+    char path[LIMIT_PATH + 1];
+    if (index_node_path(tx, row->node, path, sizeof(path), &missing) == 0)
+        text_set(row->path, path);
+    else if (missing.code != ERR_NOT_FOUND)
+        return err_set(err, missing.code, "%s", missing.msg);
+    return index_version_of_node(tx, row->node, FOLLOWERS_MOST, find_follower, row, err);
 }
 
 /* Who ends it: who removed the name, else who wrote what comes. */
@@ -157,12 +165,9 @@ fill_end(struct index_tx *tx, const struct step *step, struct index_history *row
         text_set(row->gone_op, want->node == row->node ? "write" : "replace");
         text_set(row->gone_actor, step->kv.content.actor);
         text_set(row->gone_run, step->kv.content.run);
-        int64_t made = ulid_time_ms(want->version) * NS_PER_MS;
-        if (made > 0 && made < row->gone_ns)
-            row->gone_ns = made;
     } else {
         text_set(row->gone_op, "move"); /* newer bytes of the file lie at its new place */
-        return index_version_of_node(tx, row->node, FOLLOWERS_MOST, find_follower, row, err);
+        return fill_moved(tx, row, err);
     }
     return 0;
 }
