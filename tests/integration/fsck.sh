@@ -128,6 +128,36 @@ check_eq 'fetched again' 'bytes of wrong' "$(cat "$M/wrong")"
 check_eq 'fetched again too' 'bytes of gone' "$(cat "$M/gone")"
 check_eq 'sent again' 'bytes of damaged' "$(cat "$BUCKET/v/damaged")"
 
+# ---- an index from a backup: older than its bucket (S33) ----
+"$HOLDFAST" umount "$M"
+gateway_stop
+cp -p "$STATE/index.db" "$WORK/old.db"
+gateway_start "$STATE" "$STORE" --list-ttl 10m --sync-rest 100ms
+check_status 0 "$HOLDFAST" mount v "$M"
+echo newer >"$M/changed" && rm "$M/d/100" && echo young >"$M/d/young" && mv "$M/d/101" "$M/d/moved"
+echo second >"$M/gone"
+flushed
+"$HOLDFAST" umount "$M"
+gateway_stop
+cp -p "$WORK/old.db" "$STATE/index.db"
+gateway_start "$STATE" "$STORE" --list-ttl 10m --sync-rest 100ms
+check_status 0 "$HOLDFAST" mount v "$M"
+echo 'over what it does not know' >"$M/gone"
+check_status 3 "$HOLDFAST" flush --timeout 60
+check_eq 'no silent overwrite' second "$(cat "$BUCKET/v/gone")"
+fsck 1
+found object-changed v/changed
+found object-missing v/d/100
+found object-missing v/d/101
+found object-unknown v/d/young
+found object-unknown v/d/moved
+grep -q '^history-unknown .holdfast/history/v/' <<<"$FOUND" || fail "the older versions are not found: $FOUND"
+fsck 1 --repair
+fsck 1
+check_eq 'only what was lost is still told' "conflict-missing .holdfast/conflicts/v/$conflict" "$FOUND"
+check_eq 'as the bucket has it' 'newer young file 101' "$(cat "$M/changed" "$M/d/young" "$M/d/moved" | paste -sd' ')"
+[ ! -e "$M/d/100" ] && [ ! -e "$M/d/101" ] || fail 'names that the bucket does not have'
+
 # ---- without a gateway ----
 "$HOLDFAST" umount "$M"
 gateway_stop

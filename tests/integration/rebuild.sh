@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# INV-6: losing the index loses nothing that was synced, and no staged byte either. A tree with modes, links and hostile names,
+# INV-6 (S31, S32): losing the index loses nothing that was synced, and no staged byte either. A tree with modes, links and hostile names,
 # conflicts, and files that were not in the bucket yet: the index is deleted, damaged, or the whole state directory is gone;
 # `holdfast rebuild` makes it anew, also after being killed at any moment, and what is there afterwards is compared with a
 # directory on a disk beside it and with a walk of the bucket by another program.

@@ -17,7 +17,7 @@
 #include "base/sys.h"
 #include "base/ulid.h"
 
-/* The index through damage, a full disk, a disk that fails to sync, and a newer format. */
+/* The index through damage (S32), a full disk, a disk that fails to sync, and a newer format. */
 
 /* ---- calls of the C library that SQLite makes, taken over here ---- */
 static _Atomic int sync_errno;  /* what fdatasync answers, 0: works */

@@ -4,7 +4,7 @@
 #include "volume/history.h"
 #include "volume/rebuild.h"
 
-/* INV-6: what the bucket and the cache hold is enough. Trees that listings of folders and one listing of all have to show alike, and
+/* INV-6, S31: what the bucket and the cache hold is enough. Trees that listings of folders and one listing of all have to show alike, and
  * every way in which staged bytes may stand to what lies at their key. */
 
 static struct volume_rebuild_report report;
