@@ -106,13 +106,16 @@ check_contains 'and says what to do' "run 'holdfast rebuild'" "$WORK/err"
 check_eq 'the staged files stay where they are' 0 "$(find "$STATE/lost" -type f | wc -l)"
 
 # ---- killed in the middle, again and again ----
-for ms in 1 3 6 10 15 20 30 45 60 90; do
-    rebuild >"$WORK/killed.out" 2>&1 &
+ended=0
+for ms in 1 4 8 12 16 20 25 30 36 43 52 62 75 90 120 160; do
+    "$HOLDFAST" rebuild --state "$STATE" --store "$STORE" >"$WORK/killed.out" 2>&1 &
     pid=$!
     sleep "0.$(printf %03d "$ms")"
     kill -KILL "$pid" 2>/dev/null
-    wait "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null && ended=$((ended + 1))
 done
+[ "$ended" -lt 14 ] || fail "only $((16 - ended)) of 16 rebuilds were killed"
+note "16 rebuilds killed, $ended of them had ended"
 check_status 0 rebuild --json
 note "rebuilt: $(jq -c . "$WORK/out")"
 check_eq 'volumes' 2 "$(number .volumes)"

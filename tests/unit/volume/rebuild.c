@@ -263,6 +263,47 @@ a_lost_index_is_not_begun_anew(void **state)
     assert_bucket("fresh", "new");
 }
 
+static void
+write_text(const char *name, const char *text)
+{
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/%s", rig.dir, name);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Killed while it built, and killed between setting the old index aside and putting the new one there: what lies about is nobody's. */
+static void
+what_a_killed_rebuild_left_is_no_hindrance(void **state)
+{
+    (void)state;
+    save("f", "bytes");
+    flush();
+    end_service();
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/rebuild", rig.dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    write_text("rebuild/index.db", "half an index");
+    write_text("rebuild/index.db-wal", "and its log");
+    rebuild();
+    serve_again();
+    assert_reads("f", "bytes");
+    end_service();
+    remove_index();
+    write_text("index.db-wal", "of an index that was set aside");
+    rebuild();
+    assert_string_equal(report.old_index, "");
+    serve_again();
+    assert_reads("f", "bytes");
+    end_service();
+    remove_index();
+    write_text("index.db-wal", "of an index that was set aside");
+    serve_again(); /* it finds the volume without a rebuild */
+    assert_reads("f", "bytes");
+}
+
 /* ---- history ---- */
 
 struct versions {
@@ -399,7 +440,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_tree_is_what_listings_show),   TEST(staged_bytes_go_up_on_their_base),
         TEST(what_landed_is_a_clean_copy),    TEST(a_base_that_is_gone_makes_a_conflict),
-        TEST(a_lost_index_is_not_begun_anew), TEST(older_versions_are_found),
+        TEST(a_lost_index_is_not_begun_anew), TEST(what_a_killed_rebuild_left_is_no_hindrance),
+        TEST(older_versions_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
