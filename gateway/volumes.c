@@ -13,11 +13,11 @@ settings_json(const struct volume_info *info)
 {
     char created[TIME_RFC3339_SIZE];
     time_rfc3339(info->created_ns, created, sizeof(created));
-    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:I, s:s, s:s, s:s}", "id", info->name,
-                     "name", info->name, "prefix", info->prefix, "read_only", (int)info->read_only,
-                     "sync", info->sync_close ? "close" : "background", "quota",
-                     (json_int_t)info->quota, "history_days",
-                     (json_int_t)(info->history_ns / DAY_NS), "history_versions",
+    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:b, s:I, s:I, s:I, s:s, s:s, s:s}", "id",
+                     info->name, "name", info->name, "prefix", info->prefix, "read_only",
+                     (int)info->read_only, "sync", info->sync_close ? "close" : "background",
+                     "conflict_copy", (int)info->conflict_copy, "quota", (json_int_t)info->quota,
+                     "history_days", (json_int_t)(info->history_ns / DAY_NS), "history_versions",
                      (json_int_t)info->history_count, "created", created, "storage_class",
                      info->storage_class, "encryption", info->encryption);
 }
@@ -83,10 +83,17 @@ answer_volume(struct exchange *x, int status, const char *name, struct err *err)
 static int
 read_settings(const json_t *body, struct volume_settings *settings, struct err *err)
 {
-    static const char *const known[] = {
-        "name",         "prefix",           "read_only",     "sync",       "quota",
-        "history_days", "history_versions", "storage_class", "encryption", NULL
-    };
+    static const char *const known[] = { "name",
+                                         "prefix",
+                                         "read_only",
+                                         "sync",
+                                         "quota",
+                                         "history_days",
+                                         "history_versions",
+                                         "storage_class",
+                                         "encryption",
+                                         "conflict_copy",
+                                         NULL };
     const char *sync = settings->sync_close ? "close" : "background";
     int64_t quota = (int64_t)settings->quota;
     int64_t days = -1;
@@ -94,6 +101,7 @@ read_settings(const json_t *body, struct volume_settings *settings, struct err *
     if (exchange_known_fields(body, known, err) < 0 ||
         json_opt_str(body, "prefix", &settings->prefix, err) < 0 ||
         json_opt_bool(body, "read_only", &settings->read_only, err) < 0 ||
+        json_opt_bool(body, "conflict_copy", &settings->conflict_copy, err) < 0 ||
         json_opt_str(body, "sync", &sync, err) < 0 ||
         json_opt_int(body, "quota", &quota, err) < 0 ||
         json_opt_int(body, "history_days", &days, err) < 0 ||
@@ -150,6 +158,7 @@ gateway_volumes_set(struct exchange *x, struct err *err)
     struct volume_settings settings = { .name = info.name,
                                         .read_only = info.read_only,
                                         .sync_close = info.sync_close,
+                                        .conflict_copy = info.conflict_copy,
                                         .quota = info.quota,
                                         .history_ns = info.history_ns,
                                         .history_count = info.history_count };

@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 8
+#define INDEX_FORMAT 9
 
 struct index_options {
     bool create;
@@ -64,6 +64,9 @@ int index_meta_set(struct index_tx *tx, const char *name, const char *value,
                    struct err *err) MUST_CHECK;
 
 /* ---- volumes ---- */
+enum index_volume_options {
+    INDEX_VOLUME_CONFLICT_COPY = 1, /* a conflict's loser also becomes a file beside the path */
+};
 struct index_volume {
     int64_t id;
     char name[LIMIT_VOLUME_NAME + 1];
@@ -76,6 +79,7 @@ struct index_volume {
     int64_t root;           /* node id of its root folder */
     char storage_class[64]; /* of its objects, "": the bucket's own */
     char encryption[320];   /* "AES256", "aws:kms", "aws:kms:KEY", "": the bucket's own */
+    int64_t options;        /* enum index_volume_options */
     int64_t history_count; /* at most so many replaced versions of a path are kept, 0: any number */
 };
 typedef int index_volume_fn(void *arg, const struct index_volume *row, struct err *err);

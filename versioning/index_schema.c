@@ -156,9 +156,11 @@ static const char schema_8[] =
     "  crc INTEGER NOT NULL) STRICT;"
     "CREATE UNIQUE INDEX snapshots_name ON snapshots (volume, name);";
 
+static const char schema_9[] = "ALTER TABLE volumes ADD COLUMN options INTEGER NOT NULL DEFAULT 0;";
+
 /* Step i leads from format i to i + 1. */
-static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4,
-                                                 schema_5, schema_6, schema_7, schema_8 };
+static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4, schema_5,
+                                                 schema_6, schema_7, schema_8, schema_9 };
 
 /* What a new index starts with. */
 static int

@@ -7,6 +7,7 @@ static const struct index_column columns[] = {
     INDEX_COLUMN(index_volume, INT, history_ns),  INDEX_COLUMN(index_volume, INT, created_ns),
     INDEX_COLUMN(index_volume, INT, root),        INDEX_COLUMN(index_volume, TEXT, storage_class),
     INDEX_COLUMN(index_volume, TEXT, encryption), INDEX_COLUMN(index_volume, LATER, history_count),
+    INDEX_COLUMN(index_volume, LATER, options),
 };
 const struct index_table index_table_volumes = INDEX_TABLE(index_volume, "volumes", columns);
 

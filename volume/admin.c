@@ -22,13 +22,14 @@ static int set_placement(struct index_volume *row, const struct volume_settings 
 static int
 settings_print(const struct index_volume *volume, struct buf *out, struct err *err)
 {
-    scope_json *doc = json_pack("{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:s, s:s}", "format",
-                                SETTINGS_FORMAT, "name", volume->name, "prefix", volume->prefix,
-                                "read_only", (int)volume->read_only, "sync_close",
-                                (int)volume->sync_close, "quota", (json_int_t)volume->quota,
-                                "history_seconds", (json_int_t)(volume->history_ns / NS_PER_S),
-                                "history_count", (json_int_t)volume->history_count, "storage_class",
-                                volume->storage_class, "encryption", volume->encryption);
+    bool copy = (volume->options & INDEX_VOLUME_CONFLICT_COPY) != 0;
+    scope_json *doc = json_pack(
+        "{s:i, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:s, s:s}", "format", SETTINGS_FORMAT,
+        "name", volume->name, "prefix", volume->prefix, "read_only", (int)volume->read_only,
+        "sync_close", (int)volume->sync_close, "conflict_copy", (int)copy, "quota",
+        (json_int_t)volume->quota, "history_seconds", (json_int_t)(volume->history_ns / NS_PER_S),
+        "history_count", (json_int_t)volume->history_count, "storage_class", volume->storage_class,
+        "encryption", volume->encryption);
     if (doc == NULL)
         return err_nomem(err);
     return json_print(doc, out, err);
@@ -71,7 +72,9 @@ read_options(const json_t *doc, struct index_volume *out, struct err *err)
 {
     int64_t quota = 0, seconds = DEFAULT_HISTORY / NS_PER_S, count = 0;
     const char *class = "", *encryption = "";
-    if (json_opt_bool(doc, "read_only", &out->read_only, err) != 0 ||
+    bool copy = false;
+    if (json_opt_bool(doc, "conflict_copy", &copy, err) != 0 ||
+        json_opt_bool(doc, "read_only", &out->read_only, err) != 0 ||
         json_opt_bool(doc, "sync_close", &out->sync_close, err) != 0 ||
         json_opt_int(doc, "quota", &quota, err) != 0 ||
         json_opt_int(doc, "history_seconds", &seconds, err) != 0 ||
@@ -84,6 +87,7 @@ read_options(const json_t *doc, struct index_volume *out, struct err *err)
     out->quota = (uint64_t)quota;
     out->history_ns = seconds * NS_PER_S;
     out->history_count = count;
+    out->options = copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
     struct volume_settings placement = { .storage_class = class, .encryption = encryption };
     return set_placement(out, &placement, err);
 }
@@ -297,6 +301,7 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
         return -1;
     row->read_only = settings->read_only;
     row->sync_close = settings->sync_close;
+    row->options = settings->conflict_copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
     row->quota = settings->quota;
     row->history_ns = history_of(settings, DEFAULT_HISTORY);
     row->history_count = settings->history_count;
@@ -343,6 +348,7 @@ info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_inf
     text_set(out->prefix, row->prefix);
     out->read_only = row->read_only;
     out->sync_close = row->sync_close;
+    out->conflict_copy = (row->options & INDEX_VOLUME_CONFLICT_COPY) != 0;
     out->quota = row->quota;
     out->history_ns = row->history_ns;
     out->history_count = row->history_count;
@@ -418,6 +424,8 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
     call->before = call->row;
     call->row.read_only = call->settings->read_only;
     call->row.sync_close = call->settings->sync_close;
+    call->row.options &= ~(int64_t)INDEX_VOLUME_CONFLICT_COPY;
+    call->row.options |= call->settings->conflict_copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
     call->row.quota = call->settings->quota;
     call->row.history_ns = history_of(call->settings, call->row.history_ns);
     call->row.history_count = call->settings->history_count;

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/scope.h"
+#include "volume/aside_impl.h"
 #include "volume/conflicts_impl.h"
 
 /* The bytes of a conflict's loser: in the cache, pinned, until the bucket has them; and what they were made from. */
@@ -81,6 +82,18 @@ struct place_call {
 };
 
 static int
+match_copy(void *arg, const struct index_history *row, struct err *err)
+{
+    struct conflict_place *out = arg;
+    (void)err;
+    if (row->state != INDEX_HISTORY_KEPT || row->volume != out->row.volume)
+        return 0;
+    text_set(out->base_copy, row->id);
+    out->base_size = row->size;
+    return 1;
+}
+
+static int
 place_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct place_call *call = arg;
@@ -101,6 +114,9 @@ place_tx(struct index_tx *tx, void *arg, struct err *err)
         *err = missing;
         return -1;
     }
+    if (out->row.base_version[0] != '\0' &&
+        index_history_of_version(tx, out->row.base_version, match_copy, out, err) != 0)
+        return -1;
     return out->row.content == 0 ? 0 : index_content_get(tx, out->row.content, &out->content, err);
 }
 
@@ -111,22 +127,6 @@ conflict_place(struct volume_service *service, const char *id, struct conflict_p
     struct place_call call = { .id = id, .out = out };
     memset(out, 0, sizeof(*out));
     return index_read(service->index, place_tx, &call, err);
-}
-
-struct part {
-    char *to;
-    size_t len, have;
-};
-
-static int
-take(void *arg, const void *data, size_t len, struct err *err)
-{
-    struct part *part = arg;
-    if (len > part->len - part->have)
-        return err_set(err, ERR_STORE_BAD_ANSWER, "more bytes came than were asked for");
-    memcpy(part->to + part->have, data, len);
-    part->have += len;
-    return 0;
 }
 
 /* An object that no row describes, after a rebuild. */
@@ -144,30 +144,16 @@ look_at(struct volume_service *service, const struct conflict_place *place, int6
 
 static ssize_t
 read_bucket(struct volume_service *service, const struct volume_ctx *ctx,
-            const struct conflict_place *place, const struct store_get *want, struct err *err)
+            const struct conflict_place *place, const struct aside_part *want, struct err *err)
 {
-    struct store_object object;
-    struct store_get get = *want;
-    struct part *part = want->sink_arg;
-    uint64_t size = place->object.size;
-    if (place->known && part->to == NULL)
-        return (ssize_t)size;
-    if (ctx->nowait)
+    struct aside_object object = { .key = place->key,
+                                   .etag = place->known ? place->object.etag : "",
+                                   .size = place->object.size };
+    if (!place->known && ctx->nowait)
         return err_set(err, ERR_AGAIN, "the bytes are in the bucket");
-    get.key = place->key;
-    get.deadline_ns = service_deadline(ctx);
-    get.if_match = place->known ? place->object.etag : NULL;
-    if (!place->known && look_at(service, place, get.deadline_ns, &size, err) != 0)
+    if (!place->known && look_at(service, place, service_deadline(ctx), &object.size, err) != 0)
         return -1;
-    if (part->to == NULL)
-        return (ssize_t)size;
-    if (get.off >= size || part->len == 0)
-        return 0;
-    get.len = size - get.off < part->len ? size - get.off : part->len;
-    store_object_init(&object);
-    int rc = store_get(service->store, &get, &object, err);
-    store_object_release(&object);
-    return rc == 0 ? (ssize_t)part->have : -1;
+    return want->out == NULL ? (ssize_t)object.size : aside_read(service, ctx, &object, want, err);
 }
 
 ssize_t /* NOLINTNEXTLINE(readability-function-size): a read has its seven parameters */
@@ -175,8 +161,7 @@ conflict_read_at(struct volume_service *service, const struct volume_ctx *ctx,
                  const struct conflict_place *place, void *out, size_t len, uint64_t off,
                  struct err *err)
 {
-    struct part part = { .to = out, .len = len };
-    struct store_get want = { .off = off, .sink = take, .sink_arg = &part };
+    struct aside_part want = { out, len, off };
     struct conflict_place now;
     if (place->row.content == 0)
         return read_bucket(service, ctx, place, &want, err);

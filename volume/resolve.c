@@ -45,6 +45,9 @@ struct resolve {
     bool same;               /* and it has these bytes */
     bool again;              /* they lost to yet another version */
     struct drop_list drop;
+    bool early; /* conflict_copy=on: the record stays, and nobody waits for the bucket */
+    struct volume_like like; /* of the file, where something lies beside it */
+    uint32_t mode;
 };
 
 /* ---- the end of a record ---- */
@@ -205,7 +208,7 @@ await_same(struct resolve *call, struct err *err)
             return -1;
         if (!call->same)
             return changed(call, err);
-        if (call->attr.synced)
+        if (call->attr.synced || call->early)
             return 0;
         if (!sync_wait(service, seen, deadline))
             return err_set(
@@ -297,7 +300,12 @@ commit(struct resolve *call, struct err *err)
 {
     bool created;
     struct volume_commit_args args = {
-        .pre = call->pre, .wait_synced = true, .make_dirs = true, .version = call->version
+        .pre = call->pre,
+        .wait_synced = !call->early,
+        .make_dirs = true,
+        .mode = call->mode,
+        .like = call->like.has_owner ? &call->like : NULL,
+        .version = call->version,
     };
     struct volume_upload *upload =
         volume_upload_begin(call->service, call->ctx, call->place.volume.id, call->path, err);
@@ -443,49 +451,31 @@ keep_merged(struct resolve *call, struct volume_resolved *out, struct err *err)
     return keep_at_path(call, out, err);
 }
 
-/* Where the characters of a name end that fit `max` bytes: not inside one of UTF-8. */
-static size_t
-cut_name(const char *name, size_t len, size_t max)
-{
-    if (len <= max)
-        return len;
-    while (max > 0 && ((unsigned char)name[max] & 0xc0) == 0x80)
-        max--;
-    return max;
-}
-
-/* "dir/name (conflict abcd).ext" with four characters of the conflict's id, from the `nth` place of those that are random. */
+/* It has the owner and the mode of the file that it lies beside. */
 static int
-sibling(const char *path, const char *id, unsigned nth, char out[LIMIT_PATH + 1], struct err *err)
+be_like_it(struct resolve *call, struct err *err)
 {
-    char mark[24];
-    const char *slash = strrchr(path, '/');
-    const char *name = slash == NULL ? path : slash + 1;
-    const char *dot = strrchr(name, '.');
-    const char *end = dot == NULL || dot == name ? name + strlen(name) : dot;
-    (void)snprintf(mark, sizeof(mark), " (conflict %.4s)", id + 22 - 4 * nth);
-    for (char *c = mark + 11; *c != '\0'; c++)
-        *c |= *c >= 'A' && *c <= 'Z' ? 0x20 : 0;
-    if (strlen(end) > LIMIT_NAME / 2)
-        end = name + strlen(name);
-    size_t room = LIMIT_NAME - strlen(mark) - strlen(end);
-    size_t stem = cut_name(name, (size_t)(end - name), room);
-    int len = snprintf(out, LIMIT_PATH + 1, "%.*s%.*s%s%s", (int)(name - path), path, (int)stem,
-                       name, mark, end);
-    return len > 0 && len <= LIMIT_PATH
-               ? 0
-               : err_set(err, ERR_NAME_TOO_LONG, "there is no room for a name beside '%s'", path);
+    text_set(call->path, call->place.row.path);
+    if (look(call, err) != 0)
+        return -1;
+    if (!call->there || call->attr.kind != INDEX_FILE)
+        return 0;
+    call->like = (struct volume_like){
+        .has_owner = true, .uid = call->attr.uid, .gid = call->attr.gid, .extra = ""
+    };
+    call->mode = call->attr.mode & 07777;
+    return 0;
 }
 
 static int
 keep_beside(struct resolve *call, struct volume_resolved *out, struct err *err)
 {
     int rc = -1;
-    if (measure(call, err) != 0)
+    if (measure(call, err) != 0 || be_like_it(call, err) != 0)
         return -1;
     call->pre = (struct precondition){ .kind = PRECONDITION_ABSENT };
     for (unsigned nth = 0; nth < 4; nth++) {
-        if (sibling(call->place.row.path, call->how->id, nth, call->path, err) != 0)
+        if (beside_name(call->place.row.path, call->how->id, nth, call->path, err) != 0)
             return -1;
         call->version[0] = '\0';
         rc = place_bytes(call, err);
@@ -551,4 +541,31 @@ volume_conflict_resolve(struct volume_service *service, const struct volume_ctx 
     buf_release(&call->merged);
     free(call);
     return rc;
+}
+
+/* ---- conflict_copy=on ---- */
+
+void
+conflict_beside(struct volume_service *service, const char *key)
+{
+    struct err err = ERR_INIT;
+    struct volume_resolved done;
+    struct volume_resolve how = { .id = strrchr(key, '/') + 1, .keep = VOLUME_KEEP_BOTH };
+    struct volume_ctx ctx = { .connection = -1 }; /* nobody waits for kernels to be told */
+    scope_free struct resolve *call = calloc(1, sizeof(*call));
+    if (call == NULL || conflict_place(service, how.id, &call->place, &err) != 0)
+        return;
+    const struct index_conflict *row = &call->place.row;
+    if ((call->place.volume.options & INDEX_VOLUME_CONFLICT_COPY) == 0 || row->synced ||
+        row->content == 0)
+        return;
+    ctx.actor = row->actor;
+    ctx.run = row->run;
+    call->service = service;
+    call->ctx = &ctx;
+    call->how = &how;
+    call->early = true;
+    if (keep_beside(call, &done, &err) != 0)
+        log_warn(volume, "no copy lies beside the path of a conflict id=%s why=%s", row->id,
+                 err.msg);
 }

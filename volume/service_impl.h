@@ -529,6 +529,9 @@ int conflict_keep_base(struct index_tx *tx, const struct index_conflict *row,
 int conflict_base(struct index_tx *tx, const char *id, struct index_content *out,
                   struct err *err) MUST_CHECK;
 
+/* resolve.c: with conflict_copy=on a loser that is on its way to the bucket also becomes a file beside the path; not twice. */
+void conflict_beside(struct volume_service *service, const char *key);
+
 /* sync.c */
 int sync_engine_open(struct volume_service *service, struct err *err) MUST_CHECK;
 int sync_engine_start(struct volume_service *service, struct err *err) MUST_CHECK;

@@ -3,6 +3,7 @@
 
 #include "base/scope.h"
 #include "volume/conflicts_impl.h"
+#include "volume/history.h"
 #include "volume/merge.h"
 
 /* The four sides of a conflict: mine, theirs, base, and the three merged. */
@@ -166,13 +167,32 @@ base_from_cache(struct volume_service *service, const struct conflict_place *pla
 }
 
 static int
+base_from_history(struct volume_service *service, const struct volume_ctx *ctx,
+                  const struct conflict_place *place, struct buf *out, struct err *err)
+{
+    size_t size = (size_t)place->base_size;
+    if (place->base_size > LIMIT_MERGE)
+        return too_large(place->base_size, err);
+    char *to = buf_reserve(out, size + 1, err);
+    ssize_t got =
+        to == NULL ? -1 : volume_history_read(service, ctx, place->base_copy, to, size, 0, err);
+    if (got < 0)
+        return -1;
+    if ((size_t)got != size)
+        return err_set(err, ERR_IO, "the base of conflict '%s' ends early", place->row.id);
+    buf_commit(out, size);
+    return 0;
+}
+
+static int
 load_base(struct volume_service *service, const struct volume_ctx *ctx,
           const struct conflict_place *place, struct buf *out, struct err *err)
 {
     int rc = base_from_cache(service, place, out, err);
-    (void)ctx;
     if (rc <= 0)
         return rc;
+    if (place->base_copy[0] != '\0')
+        return base_from_history(service, ctx, place, out, err);
     return err_set(err, ERR_NOT_FOUND, "what conflict '%s' began with is not known any more",
                    place->row.id);
 }
@@ -185,7 +205,7 @@ volume_conflict_has_base(struct volume_service *service, const char *id, bool *o
         return err_nomem(err);
     if (conflict_place(service, id, place, err) != 0)
         return -1;
-    *out = place->has_base;
+    *out = place->has_base || place->base_copy[0] != '\0';
     return 0;
 }
 

@@ -385,6 +385,8 @@ step_key(struct volume_service *service, int64_t volume, const char *key)
     step->volume = volume;
     step->key = key;
     meta_init(&step->meta);
+    if (strncmp(key, CONFLICT_PREFIX, sizeof(CONFLICT_PREFIX) - 1) == 0)
+        conflict_beside(service, key);
     for (unsigned i = 0; i < STEPS_MAX && !step->done && !atomic_load(&service->stopping); i++) {
         int rc = step->decided ? 0 : step_commit(step, advance_tx, &err);
         step->decided = false;

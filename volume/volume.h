@@ -87,6 +87,7 @@ struct volume_info {
     char prefix[LIMIT_KEY + 1];
     bool read_only;
     bool sync_close;
+    bool conflict_copy; /* a conflict's loser also becomes a file beside the path */
     uint64_t quota;
     int64_t history_ns;    /* 0: no history */
     int64_t history_count; /* at most so many versions of a path are kept, 0: any number */
@@ -102,7 +103,7 @@ typedef int volume_info_fn(void *arg, const struct volume_info *info, struct err
 struct volume_settings {
     const char *name;
     const char *prefix; /* NULL: "<name>/" */
-    bool read_only, sync_close;
+    bool read_only, sync_close, conflict_copy;
     uint64_t quota;
     int64_t
         history_ns; /* how long versions are kept that are replaced or removed; 0: 30 days, or as before; < 0: not at all */

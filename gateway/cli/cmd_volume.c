@@ -8,7 +8,8 @@
 
 struct volume_words {
     const char *name;
-    const char *prefix, *quota, *history, *versions, *sync, *storage_class, *encryption;
+    const char *prefix, *quota, *history, *versions, *sync, *storage_class, *encryption,
+        *conflict_copy;
     bool read_only, read_write, force;
 };
 
@@ -34,6 +35,17 @@ add_text(json_t *body, const char *field, const char *text, struct err *err)
                : 0;
 }
 
+static int
+add_switch(json_t *body, const char *field, const char *text, struct err *err)
+{
+    if (!text)
+        return 0;
+    bool on = strcmp(text, "on") == 0;
+    if (!on && strcmp(text, "off") != 0)
+        return err_set(err, ERR_USAGE, "'%s' must be on or off", text);
+    return json_object_set_new(body, field, json_boolean(on)) < 0 ? err_nomem(err) : 0;
+}
+
 static json_t *
 settings_body(const struct volume_words *w, struct err *err)
 {
@@ -47,6 +59,8 @@ settings_body(const struct volume_words *w, struct err *err)
         rc = add_text(body, "storage_class", w->storage_class, err);
     if (rc == 0)
         rc = add_text(body, "encryption", w->encryption, err);
+    if (rc == 0)
+        rc = add_switch(body, "conflict_copy", w->conflict_copy, err);
     if (rc == 0 && (w->read_only || w->read_write))
         rc = json_object_set_new(body, "read_only", json_boolean(w->read_only)) < 0 ? err_nomem(err)
                                                                                     : 0;
@@ -91,6 +105,8 @@ show_volume(const json_t *v)
     print_line("conflicts  %lld", (long long)get_int(v, "conflicts"));
     print_line("sync       %s%s", get_text(v, "sync"),
                get_bool(v, "read_only") ? ", read-only" : "");
+    if (get_bool(v, "conflict_copy"))
+        print_line("copies     a conflict's loser becomes a file beside the path");
     print_line("quota      %lld", (long long)get_int(v, "quota"));
     show_history(v);
     if (get_text(v, "storage_class")[0] != '\0')
@@ -239,6 +255,7 @@ cmd_volume(struct cli *cli, int argc, char **argv, struct err *err)
         { "force", 0, CLI_FLAG, &w.force },
         { "storage-class", 0, CLI_TEXT, &w.storage_class },
         { "encryption", 0, CLI_TEXT, &w.encryption },
+        { "conflict-copy", 0, CLI_TEXT, &w.conflict_copy },
         { NULL, 0, CLI_FLAG, NULL },
     };
     int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);

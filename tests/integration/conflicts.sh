@@ -141,6 +141,24 @@ resolve 0 mine
 check_same 'a removed file is back' "$WORK/mine" "$B/v/d/g.txt"
 ended
 
+# ---- conflict_copy=on: the sibling is there at once ----
+check_status 2 "$HOLDFAST" volume set v --conflict-copy maybe
+check_status 0 "$HOLDFAST" volume set v --conflict-copy on
+check_eq 'the setting' true "$("$HOLDFAST" volume show v --json | jq .conflict_copy)"
+check_eq 'in the bucket too' true "$(jq .conflict_copy "$B/.holdfast/volumes/v.json")"
+mkdir "$M/cc"
+make cc/a.txt
+SIBLING="cc/a (conflict $(printf %s "${ID:22:4}" | tr A-Z a-z)).txt"
+check_status 0 wait_until 10 test -e "$M/$SIBLING"
+check_same 'mine beside it' "$WORK/mine" "$M/$SIBLING"
+check_same 'theirs at the path' "$WORK/theirs" "$M/cc/a.txt"
+resolve 0 both --json
+check_eq 'nothing to write' false "$(jq .written "$WORK/out")"
+check_eq 'one sibling' 2 "$(find "$M/cc" -type f | wc -l)"
+ended
+check_same 'in the bucket' "$WORK/mine" "$B/v/$SIBLING"
+check_status 0 "$HOLDFAST" volume set v --conflict-copy off
+
 # ---- what overlaps, and races: exit status 3, nothing changed ----
 make f.txt "$WORK/over"
 resolve 3 merge

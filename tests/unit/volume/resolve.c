@@ -605,6 +605,14 @@ a_loser_that_is_not_in_the_bucket_yet_can_be_kept(void **state)
 /* ---- the base ---- */
 
 static void
+evict_all(void)
+{
+    for (int64_t number = 1; number < 64; number++)
+        if (evict_content(rig.service, number))
+            cache_remove(rig.service->cache, number);
+}
+
+static void
 a_base_that_the_cache_gave_up_is_no_base(void **state)
 {
     bool base = true;
@@ -613,15 +621,144 @@ a_base_that_the_cache_gave_up_is_no_base(void **state)
     RUN_OK(rig.err, volume_conflict_has_base(rig.service, lost.id, &base, &rig.err));
     assert_true(base);
     /* 60 of the id's bits name its row (volume/conflicts.c); any CLEAN content may be given up. */
-    for (int64_t number = 1; number < 64; number++)
-        if (evict_content(rig.service, number))
-            cache_remove(rig.service->cache, number);
+    evict_all();
     RUN_OK(rig.err, volume_conflict_has_base(rig.service, lost.id, &base, &rig.err));
     assert_false(base);
     assert_int_equal(merge_state(lost.id), VOLUME_MERGE_NO_BASE);
     resolve_ok(lost.id, VOLUME_KEEP_MINE);
     assert_bucket("f", text_mine);
     assert_ended(lost.id);
+}
+
+static void
+put_whole(const char *path, const char *text)
+{
+    bool created;
+    struct volume_attr attr;
+    struct volume_commit_args args = { .pre.kind = PRECONDITION_ANY, .wait_synced = true };
+    struct volume_upload *upload =
+        volume_upload_begin(rig.service, &rig.ctx, rig.volume, path, &rig.err);
+    assert_non_null(upload);
+    RUN_OK(rig.err, volume_upload_write(upload, text, strlen(text), &rig.err));
+    RUN_OK(rig.err, volume_commit(upload, &rig.ctx, &args, &attr, &created, &rig.err));
+}
+
+/* What replaced the base here kept it in the history. */
+static void
+a_base_comes_from_the_history(void **state)
+{
+    bool base = false;
+    struct volume_barrier barrier;
+    (void)state;
+    save("f", text_base);
+    flush();
+    struct volume_file *writer = open_at("f", O_RDWR | O_TRUNC);
+    write_at(writer, text_mine, 0);
+    put_whole("f", text_theirs);
+    volume_file_close(writer, &rig.ctx);
+    (void)flush_within(60 * NS_PER_S, &barrier);
+    assert_int_equal(conflicts(&lost), 1);
+    evict_all();
+    RUN_OK(rig.err, volume_conflict_has_base(rig.service, lost.id, &base, &rig.err));
+    assert_true(base);
+    assert_side(VOLUME_BASE, text_base);
+    resolve_ok(lost.id, VOLUME_KEEP_MERGE);
+    assert_bucket("f", text_both);
+    assert_ended(lost.id);
+}
+
+/* ---- conflict_copy=on ---- */
+
+static int
+count_entry(void *arg, const struct volume_entry *entry, struct err *err)
+{
+    unsigned *count = arg;
+    (void)entry;
+    (void)err;
+    ++*count;
+    return 0;
+}
+
+static unsigned
+entries(const char *dir)
+{
+    unsigned count = 0;
+    struct volume_page page = { .dir = node_of(dir), .limit = 100 };
+    RUN_OK(rig.err, volume_list(rig.service, &rig.ctx, &page, count_entry, &count, &rig.err));
+    return count;
+}
+
+static void
+with_copies(bool on)
+{
+    struct volume_info info;
+    struct volume_settings settings = { .name = "v", .conflict_copy = on };
+    RUN_OK(rig.err, volume_set(rig.service, "v", &settings, &rig.err));
+    RUN_OK(rig.err, volume_find(rig.service, "v", &info, &rig.err));
+    assert_int_equal(info.conflict_copy, on);
+}
+
+static void
+a_copy_lies_beside_the_path(void **state)
+{
+    char path[LIMIT_PATH + 1];
+    struct volume_attr attr, beside;
+    struct volume_change mode = { .bits = VOLUME_SET_MODE, .mode = 0640 };
+    (void)state;
+    with_copies(true);
+    make_dir("d");
+    make_conflict("d/a.txt", text_base, text_mine, text_theirs);
+    sibling_of("d/a", ".txt", path);
+    assert_reads(path, text_mine);
+    assert_reads("d/a.txt", text_theirs);
+    flush();
+    assert_bucket(path, text_mine);
+    assert_int_equal(entries("d"), 2);
+    assert_int_equal(conflicts(NULL), 1);
+    RUN_OK(rig.err, volume_resolve(rig.service, &rig.ctx, rig.volume, "d/a.txt", &attr, &rig.err));
+    RUN_OK(rig.err, volume_resolve(rig.service, &rig.ctx, rig.volume, path, &beside, &rig.err));
+    assert_int_equal(attr.mode, beside.mode);
+    /* Both are there already. */
+    resolve_ok(lost.id, VOLUME_KEEP_BOTH);
+    assert_false(done.written);
+    assert_string_equal(done.path, path);
+    assert_int_equal(entries("d"), 2);
+    assert_ended(lost.id);
+
+    with_copies(false);
+    RUN_OK(rig.err,
+           volume_setattr(rig.service, &rig.ctx, node_of("d/a.txt"), &mode, &attr, &rig.err));
+    flush();
+    make_conflict("d/b", "base", "mine", "theirs");
+    assert_int_equal(entries("d"), 3);
+    resolve_ok(lost.id, VOLUME_KEEP_BOTH);
+    assert_int_equal(entries("d"), 4);
+}
+
+/* It is made before the loser's upload, which is tried again and again. */
+static void
+a_copy_is_made_once(void **state)
+{
+    struct volume_barrier barrier;
+    char path[LIMIT_PATH + 1];
+    (void)state;
+    with_copies(true);
+    save("f", "base");
+    flush();
+    struct volume_file *file = open_at("f", O_RDWR | O_TRUNC);
+    write_at(file, "mine", 0);
+    foreign_put("f", "theirs");
+    close_file(file);
+    for (int i = 0; i < 60000 && conflicts(&lost) == 0; i++)
+        clock_sleep_ns(NS_PER_MS);
+    atomic_store(&rig.hook->fail[HOOK_PUT], -1);
+    assert_int_equal(flush_within(NS_PER_S, &barrier), -1);
+    sibling_of("f", "", path);
+    restart();
+    assert_int_equal(flush_within(60 * NS_PER_S, &barrier), 0);
+    assert_bucket(path, "mine");
+    assert_int_equal(entries(""), 2);
+    assert_true(has_loser(lost.id));
 }
 
 /* Two writers of one file lose one after the other: each is resolved by itself. */
@@ -684,6 +821,9 @@ main(void)
         BOTH(an_upload_of_the_loser_lands_for_nobody),
         ONE(a_loser_that_is_not_in_the_bucket_yet_can_be_kept),
         ONE(a_base_that_the_cache_gave_up_is_no_base),
+        ONE(a_base_comes_from_the_history),
+        BOTH(a_copy_lies_beside_the_path),
+        ONE(a_copy_is_made_once),
         ONE(two_conflicts_at_one_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
