@@ -4,7 +4,7 @@
 #include "base/parse.h"
 #include "base/path.h"
 #include "gateway/router.h"
-#include "volume/history.h"
+#include "volume/snapshot.h"
 
 /* The way back: to an older version of a file, folder or volume, and of all that a run did. */
 
@@ -100,7 +100,7 @@ read_common(struct exchange *x, const json_t *body, struct way_back *way, struct
 }
 
 static int
-read_restore(const json_t *body, struct way_back *way, struct err *err)
+read_restore(struct exchange *x, const json_t *body, struct way_back *way, struct err *err)
 {
     const char *path;
     const char *at = NULL;
@@ -119,7 +119,9 @@ read_restore(const json_t *body, struct way_back *way, struct err *err)
                        "a version is one file's: for a folder or volume say 'at' which time");
     if (way->path[0] == '\0' && !at)
         return err_set(err, ERR_INVAL, "a whole volume goes back to a time: say 'at' which");
-    if (at && (time_parse_rfc3339(at, &want->at_ns) < 0 || want->at_ns <= 0))
+    if (at && volume_snapshot_time(x->gateway->service, way->info.id, at, &want->at_ns, err) < 0)
+        return -1;
+    if (at && want->at_ns <= 0)
         return err_set(err, ERR_INVAL, "'at' must be a time as in 2026-07-01T10:00:00Z");
     if (at && want->at_ns > clock_wall_ns())
         return err_set(err, ERR_INVAL, "the time '%s' is still to come", at);
@@ -179,7 +181,7 @@ gateway_restore_path(struct exchange *x, struct err *err)
     if (!done || !left)
         return err_nomem(err);
     if (exchange_known_fields(body, known, err) < 0 || read_common(x, body, &way, err) < 0 ||
-        read_restore(body, &way, err) < 0 ||
+        read_restore(x, body, &way, err) < 0 ||
         volume_restore(x->gateway->service, &way.ctx, &way.want, &result, err) < 0)
         return -1;
     return answer(x, &way, &result, err);

@@ -16,6 +16,8 @@ exchange_fn gateway_volumes_list, gateway_volumes_create, gateway_volumes_show, 
 exchange_fn gateway_tree_list, gateway_tree_stat, gateway_tree_ops;
 exchange_fn gateway_history_list, gateway_history_trash;
 exchange_fn gateway_restore_path, gateway_restore_undo;
+exchange_fn gateway_snapshots_list, gateway_snapshots_create, gateway_snapshots_show,
+    gateway_snapshots_delete, gateway_snapshots_diff;
 exchange_fn gateway_state_health, gateway_state_ready, gateway_state_status, gateway_state_flush,
     gateway_state_unsynced, gateway_state_doctor;
 exchange_fn gateway_conflicts_list, gateway_conflicts_show, gateway_conflicts_part,

@@ -34,6 +34,7 @@ struct building {
     size_t back_count, back_cap;
     int64_t dir, after;
     unsigned seen;
+    bool unlisted;
     char prefix[LIMIT_PATH + 1];
     int64_t *todo;
     size_t todo_count, todo_cap;
@@ -225,11 +226,39 @@ nodes_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct building *call = arg;
     struct err missing = ERR_INIT;
+    struct index_node dir;
     call->tx = tx;
     call->seen = 0;
+    call->unlisted = false;
+    if (index_node_get(tx, call->dir, &dir, &missing) != 0)
+        return missing.code == ERR_NOT_FOUND ? 0 : err_set(err, missing.code, "%s", missing.msg);
+    call->unlisted = !service_listed(call->service, &dir);
+    if (call->unlisted)
+        return 0;
     if (index_node_path(tx, call->dir, call->prefix, sizeof(call->prefix), &missing) != 0)
         return missing.code == ERR_NOT_FOUND ? 0 : err_set(err, missing.code, "%s", missing.msg);
     return index_node_children(tx, call->dir, call->after, SLICE, see_node, call, err);
+}
+
+/* What the bucket has in a folder that nobody has listed yet was there before, as far as anybody knows. */
+static int
+read_folder(struct building *call, struct err *err)
+{
+    struct volume_ctx ctx = { .actor = "past" };
+    struct err local = ERR_INIT;
+    for (unsigned tries = 0; tries < 2; tries++) {
+        if (index_read(call->service->index, nodes_tx, call, err) != 0)
+            return -1;
+        if (!call->unlisted)
+            return 0;
+        if (bucket_list_dir(call->service, &ctx, call->dir, &local) != 0) {
+            if (local.code == ERR_NOT_FOUND)
+                return 0;
+            *err = local;
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static int
@@ -239,7 +268,7 @@ see_nodes(struct building *call, struct err *err)
     for (;;) {
         call->after = 0;
         do {
-            if (index_read(call->service->index, nodes_tx, call, err) != 0)
+            if (read_folder(call, err) != 0)
                 return -1;
         } while (call->seen == SLICE);
         if (call->todo_count == 0)

@@ -4,8 +4,8 @@
 #include "volume/history.h"
 
 /*
- * A volume as it was at a time: which files lay where, and where their bytes are now. Made from the index alone, in memory, for one
- * moment; nothing of it changes afterwards. What was replaced before the bucket had it is not in it, nor is what was removed longer ago than the
+ * A volume as it was at a time: which files lay where, and where their bytes are now. Made from the index, in memory, for one
+ * moment (folders that nobody has listed yet are listed); nothing of it changes afterwards. What was replaced before the bucket had it is not in it, nor is what was removed longer ago than the
  * history is kept. Folders are there by what lies in them, and those that exist still.
  */
 struct volume_past;
@@ -36,6 +36,23 @@ const struct volume_past_entry *volume_past_next(const struct volume_past *past,
 /* The same of one folder's own entries; `*at` 0 to begin. */
 const struct volume_past_entry *volume_past_child(const struct volume_past *past, const char *dir,
                                                   size_t *at);
+/* What differs below `prefix` ("": everywhere): folders that are no more, files that moved, that are others or no more, new files, and
+ * new folders, the deepest first. */
+enum volume_past_change {
+    VOLUME_PAST_REMOVED, /* `now` NULL */
+    VOLUME_PAST_ADDED,   /* `then` NULL */
+    VOLUME_PAST_CHANGED,
+    VOLUME_PAST_MOVED, /* the same bytes under another name */
+};
+struct volume_past_difference {
+    enum volume_past_change change;
+    const struct volume_past_entry *then, *now;
+};
+typedef int volume_past_diff_fn(void *arg, const struct volume_past_difference *what,
+                                struct err *err);
+int volume_past_diff(const struct volume_past *then, const struct volume_past *now,
+                     const char *prefix, volume_past_diff_fn *fn, void *arg,
+                     struct err *err) MUST_CHECK;
 /* Mode, owner and time of a copy that nobody has looked at; asks the store (ctx->nowait: ERR_AGAIN). `out` is a copy of `entry`. */
 int volume_past_look(struct volume_service *service, const struct volume_ctx *ctx,
                      const struct volume_past_entry *entry, struct volume_past_entry *out,

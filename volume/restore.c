@@ -276,9 +276,19 @@ do_mkdir(struct doing *call, const struct restore_step *step, struct err *err)
 {
     struct volume_name at;
     struct volume_attr attr;
+    struct err local = ERR_INIT;
+    struct volume_change change = { .bits = VOLUME_SET_MODE, .mode = step->mode & 07777 };
     if (parent_of(call, step->path, true, &at, err) != 0)
         return -1;
-    return volume_mkdir(call->service, &call->ctx, &at, step->mode & 07777, &attr, err);
+    if (volume_mkdir(call->service, &call->ctx, &at, step->mode & 07777, &attr, &local) == 0)
+        return 0;
+    /* It came with what was put into it. */
+    if (local.code != ERR_EXISTS ||
+        volume_lookup(call->service, &call->ctx, &at, &attr, err) != 0 || attr.kind != INDEX_DIR) {
+        *err = local;
+        return -1;
+    }
+    return volume_setattr(call->service, &call->ctx, attr.node, &change, &attr, err);
 }
 
 static int

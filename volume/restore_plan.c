@@ -96,108 +96,17 @@ plan_file(struct planning *call, struct err *err)
 
 /* ---- a folder ---- */
 
-struct file_now {
-    const struct volume_past_entry *entry;
-};
-
-/* A volume then and now, and which entries of now are taken care of. */
-struct comparing {
-    struct planning *plan;
-    struct volume_past *then, *now;
-    struct file_now *by_node;
-    size_t node_count;
-    char **taken; /* paths of now that are renamed back */
-    size_t taken_count, taken_cap;
-};
-
-static bool
-is_below(const char *path, const char *folder)
-{
-    size_t len = strlen(folder);
-    return len == 0 || (strncmp(path, folder, len) == 0 && (path[len] == '/' || path[len] == '\0'));
-}
-
-static bool
-same_bytes(const struct volume_past_entry *a, const struct volume_past_entry *b)
-{
-    return strcmp(a->version, b->version) == 0 ||
-           (a->sha256[0] != '\0' && strcmp(a->sha256, b->sha256) == 0);
-}
-
 static int
-node_order(const void *a, const void *b)
+plan_copy(struct planning *call, const struct volume_past_difference *what, struct err *err)
 {
-    const struct volume_past_entry *x = ((const struct file_now *)a)->entry;
-    const struct volume_past_entry *y = ((const struct file_now *)b)->entry;
-    return (x->node > y->node) - (x->node < y->node);
-}
-
-static int
-index_nodes(struct comparing *call, struct err *err)
-{
-    const struct volume_past_entry *entry;
-    uint64_t files, bytes;
-    volume_past_usage(call->now, &files, &bytes);
-    call->by_node = calloc(files + 1, sizeof(*call->by_node));
-    if (call->by_node == NULL)
-        return err_nomem(err);
-    for (size_t at = 0; (entry = volume_past_next(call->now, &at)) != NULL;)
-        if (entry->kind != INDEX_DIR)
-            call->by_node[call->node_count++].entry = entry;
-    if (call->node_count > 1)
-        qsort(call->by_node, call->node_count, sizeof(*call->by_node), node_order);
-    return 0;
-}
-
-/* Where the file is now that had this entry. */
-static const struct volume_past_entry *
-find_moved(const struct comparing *call, const struct volume_past_entry *then)
-{
-    struct file_now wanted = { then };
-    const struct file_now *found =
-        call->node_count == 0
-            ? NULL
-            : bsearch(&wanted, call->by_node, call->node_count, sizeof(*call->by_node), node_order);
-    return found != NULL && same_bytes(found->entry, then) ? found->entry : NULL;
-}
-
-static int
-take(struct comparing *call, const char *path, struct err *err)
-{
-    if (call->taken_count == call->taken_cap) {
-        size_t cap = call->taken_cap == 0 ? 64 : call->taken_cap * 2;
-        char **grown = reallocarray(call->taken, cap, sizeof(*grown));
-        if (grown == NULL)
-            return err_nomem(err);
-        call->taken = grown;
-        call->taken_cap = cap;
-    }
-    call->taken[call->taken_count] = strdup(path);
-    return call->taken[call->taken_count++] != NULL ? 0 : err_nomem(err);
-}
-
-static int
-by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool
-is_taken(const struct comparing *call, const char *path)
-{
-    return call->taken_count > 0 &&
-           bsearch(&path, call->taken, call->taken_count, sizeof(char *), by_text) != NULL;
-}
-
-static int
-plan_copy(struct comparing *call, const struct volume_past_entry *then,
-          const struct volume_past_entry *now, struct err *err)
-{
-    struct restore_plan *plan = call->plan->plan;
+    const struct volume_past_entry *then = what->then, *now = what->now;
+    if (now != NULL && now->kind == INDEX_DIR)
+        return restore_skip(call->plan, then->path, err, "a folder has its name now");
     if (then->copy[0] == '\0')
-        return restore_skip(plan, then->path, err, "its bytes are another file's now");
-    struct restore_step *step = restore_add(
-        plan, now != NULL ? VOLUME_RESTORE_WRITE : VOLUME_RESTORE_CREATE, then->path, NULL, err);
+        return restore_skip(call->plan, then->path, err, "its bytes are another file's now");
+    struct restore_step *step =
+        restore_add(call->plan, now != NULL ? VOLUME_RESTORE_WRITE : VOLUME_RESTORE_CREATE,
+                    then->path, NULL, err);
     if (step == NULL)
         return -1;
     text_set(step->copy, then->copy);
@@ -207,109 +116,37 @@ plan_copy(struct comparing *call, const struct volume_past_entry *then,
     return 0;
 }
 
-/* Folders first: what lies in them comes next. */
+/* The way back from a difference. */
 static int
-plan_dir(struct comparing *call, const struct volume_past_entry *then, struct err *err)
+plan_difference(void *arg, const struct volume_past_difference *what, struct err *err)
 {
-    if (then->kind != INDEX_DIR || then->node == 0 || then->path[0] == '\0' ||
-        !is_below(then->path, call->plan->want->path) ||
-        volume_past_find(call->now, then->path) != NULL)
-        return 0;
-    struct restore_step *step =
-        restore_add(call->plan->plan, VOLUME_RESTORE_MKDIR, then->path, NULL, err);
-    if (step == NULL)
-        return -1;
-    step->mode = then->mode;
-    return 0;
-}
-
-/* Then what goes back to its former name. */
-static int
-plan_moved(struct comparing *call, const struct volume_past_entry *then, struct err *err)
-{
-    if (then->kind == INDEX_DIR || then->copy[0] != '\0' ||
-        !is_below(then->path, call->plan->want->path) ||
-        volume_past_find(call->now, then->path) != NULL)
-        return 0;
-    const struct volume_past_entry *moved = find_moved(call, then);
-    if (moved == NULL)
-        return 0;
-    if (restore_add(call->plan->plan, VOLUME_RESTORE_RENAME, moved->path, then->path, err) == NULL)
-        return -1;
-    return take(call, moved->path, err);
-}
-
-static int
-plan_then(struct comparing *call, const struct volume_past_entry *then, struct err *err)
-{
-    struct restore_plan *plan = call->plan->plan;
-    if (!is_below(then->path, call->plan->want->path))
-        return 0;
-    call->plan->known = true;
-    const struct volume_past_entry *now = volume_past_find(call->now, then->path);
-    if (then->kind == INDEX_DIR)
-        return 0;
-    if (now != NULL && now->kind == INDEX_DIR)
-        return restore_skip(plan, then->path, err, "a folder has its name now");
-    if (now != NULL && same_bytes(then, now))
-        return 0;
-    if (now == NULL && then->copy[0] == '\0' && find_moved(call, then) != NULL)
-        return 0; /* it goes back */
-    return plan_copy(call, then, now, err);
-}
-
-static int
-plan_now(struct comparing *call, const struct volume_past_entry *now, bool dirs, struct err *err)
-{
-    bool dir = now->kind == INDEX_DIR;
-    if (dir != dirs || now->path[0] == '\0' || !is_below(now->path, call->plan->want->path) ||
-        volume_past_find(call->then, now->path) != NULL || is_taken(call, now->path))
-        return 0;
-    struct restore_step *step = restore_add(
-        call->plan->plan, dir ? VOLUME_RESTORE_RMDIR : VOLUME_RESTORE_REMOVE, now->path, NULL, err);
-    if (step == NULL)
-        return -1;
-    text_set(step->expect, now->version);
-    return 0;
-}
-
-/* Folders that are not wanted go last, the deepest first. */
-static void
-turn_round(struct restore_plan *plan, size_t from)
-{
-    for (size_t i = from, j = plan->count; i + 1 < j; i++, j--) {
-        struct restore_step step = plan->step[i];
-        plan->step[i] = plan->step[j - 1];
-        plan->step[j - 1] = step;
+    struct planning *call = arg;
+    struct restore_step *step = NULL;
+    switch (what->change) {
+    case VOLUME_PAST_CHANGED:
+        return plan_copy(call, what, err);
+    case VOLUME_PAST_REMOVED:
+        if (what->then->kind != INDEX_DIR)
+            return plan_copy(call, what, err);
+        if (what->then->node == 0)
+            return 0; /* it comes with what lies in it */
+        step = restore_add(call->plan, VOLUME_RESTORE_MKDIR, what->then->path, NULL, err);
+        if (step != NULL)
+            step->mode = what->then->mode;
+        break;
+    case VOLUME_PAST_MOVED:
+        step =
+            restore_add(call->plan, VOLUME_RESTORE_RENAME, what->now->path, what->then->path, err);
+        break;
+    case VOLUME_PAST_ADDED:
+        step = restore_add(
+            call->plan, what->now->kind == INDEX_DIR ? VOLUME_RESTORE_RMDIR : VOLUME_RESTORE_REMOVE,
+            what->now->path, NULL, err);
+        if (step != NULL)
+            text_set(step->expect, what->now->version);
+        break;
     }
-}
-
-static int
-compare(struct comparing *call, struct err *err)
-{
-    const struct volume_past_entry *entry;
-    if (index_nodes(call, err) != 0)
-        return -1;
-    for (size_t at = 0; (entry = volume_past_next(call->then, &at)) != NULL;)
-        if (plan_dir(call, entry, err) != 0)
-            return -1;
-    for (size_t at = 0; (entry = volume_past_next(call->then, &at)) != NULL;)
-        if (plan_moved(call, entry, err) != 0)
-            return -1;
-    if (call->taken_count > 1)
-        qsort(call->taken, call->taken_count, sizeof(char *), by_text);
-    for (size_t at = 0; (entry = volume_past_next(call->then, &at)) != NULL;)
-        if (plan_then(call, entry, err) != 0)
-            return -1;
-    for (size_t at = 0; (entry = volume_past_next(call->now, &at)) != NULL;)
-        if (plan_now(call, entry, false, err) != 0)
-            return -1;
-    size_t from = call->plan->plan->count;
-    for (size_t at = 0; (entry = volume_past_next(call->now, &at)) != NULL;)
-        if (plan_now(call, entry, true, err) != 0)
-            return -1;
-    turn_round(call->plan->plan, from);
-    return 0;
+    return step != NULL ? 0 : -1;
 }
 
 /* All that was changed before is in the bucket, and what it replaced in the history, before the plan is made. */
@@ -317,23 +154,21 @@ static int
 plan_folder(struct planning *call, struct err *err)
 {
     const struct volume_restore *want = call->want;
-    struct comparing comparing = { .plan = call };
+    struct volume_past *then = NULL, *now = NULL;
     struct volume_barrier barrier;
     if (volume_flush_quietly(call->service, want->volume, service_deadline(call->ctx), &barrier,
                              err) != 0)
         return err_wrap(err, "nothing was restored");
     int64_t now_ns = clock_wall_ns();
-    int rc = volume_past_open(call->service, want->volume, want->at_ns, &comparing.then, err);
+    int rc = volume_past_open(call->service, want->volume, want->at_ns, &then, err);
     if (rc == 0)
-        rc = volume_past_open(call->service, want->volume, now_ns, &comparing.now, err);
-    if (rc == 0)
-        rc = compare(&comparing, err);
-    for (size_t i = 0; i < comparing.taken_count; i++)
-        free(comparing.taken[i]);
-    free(comparing.taken);
-    free(comparing.by_node);
-    volume_past_close(comparing.then);
-    volume_past_close(comparing.now);
+        rc = volume_past_open(call->service, want->volume, now_ns, &now, err);
+    if (rc == 0) {
+        call->known = volume_past_find(then, want->path) != NULL;
+        rc = volume_past_diff(then, now, want->path, plan_difference, call, err);
+    }
+    volume_past_close(then);
+    volume_past_close(now);
     return rc;
 }
 

@@ -21,6 +21,7 @@ static const struct {
     { "get", "--version" },
     { "restore", "--version --at --dry-run --timeout --limit" },
     { "undo", "--run --dry-run --timeout --limit" },
+    { "snapshot", "--path --limit --timeout --dry-run" },
     { "conflicts", "--run --keep --base --create --from --to" },
     { "volume", "--prefix --quota --history --history-versions --sync --read-only --read-write "
                 "--storage-class --encryption --force" },
@@ -38,6 +39,9 @@ bash(void)
         "' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = volume ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'create list show set delete' -- \"$word\")\n"
+        "    elif [ \"${COMP_WORDS[1]}\" = snapshot ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -W 'create list show diff restore delete' -- "
+        "\"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = conflicts ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'list show diff resolve' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[COMP_CWORD - 1]}\" = --keep ]; then\n"

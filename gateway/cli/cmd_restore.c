@@ -31,7 +31,7 @@ read_local(const char *text, int64_t *wall_ns)
     return false;
 }
 
-/* RFC 3339, the local time that tables show, or how long ago (2h): as RFC 3339. */
+/* RFC 3339, the local time that tables show, or how long ago (2h): as RFC 3339; the name of a snapshot as it is. */
 static int
 read_time(const char *text, char out[TIME_RFC3339_SIZE], struct err *err)
 {
@@ -39,10 +39,16 @@ read_time(const char *text, char out[TIME_RFC3339_SIZE], struct err *err)
     size_t len = strlen(text);
     bool unit = len > 0 && strchr("smhd", text[len - 1]) != NULL;
     if (time_parse_rfc3339(text, &ns) < 0 && !read_local(text, &ns)) {
-        if (!unit || !parse_duration(text, &ns) || ns > clock_wall_ns())
+        struct err ignored = ERR_INIT;
+        bool ago = unit && parse_duration(text, &ns) && ns <= clock_wall_ns();
+        if (!ago && path_check_volume(text, &ignored) == 0 && len < TIME_RFC3339_SIZE) {
+            memcpy(out, text, len + 1);
+            return 0;
+        }
+        if (!ago)
             return err_set(err, ERR_USAGE,
-                           "'%s' is no time: 2026-07-01T10:00:00Z, '2026-07-01 10:00' (local) or "
-                           "how long ago, as 2h or 3d",
+                           "'%s' is no time: 2026-07-01T10:00:00Z, '2026-07-01 10:00' (local), how "
+                           "long ago, as 2h or 3d, or the name of a snapshot",
                            text);
         ns = clock_wall_ns() - ns;
     }

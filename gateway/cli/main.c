@@ -131,6 +131,20 @@ const struct cli_command cli_commands[] = {
       "what was removed, and its way back",
       "  trash restore  takes the options of 'holdfast restore'\n" STANDARD,
       "holdfast trash reports:/2026", cmd_trash },
+    { "snapshot",
+      "create VOLUME NAME | list VOLUME | show VOLUME NAME | diff VOLUME FROM [TO] | restore "
+      "VOLUME "
+      "NAME | delete VOLUME NAME",
+      "moments of a volume that have a name",
+      "  create         waits until all is in the bucket, and is done at once then\n"
+      "  diff           FROM and TO are snapshots, times or how long ago (2h); TO: now\n"
+      "  restore        brings the volume, or --path P of it, back; 'holdfast undo' takes that "
+      "back\n"
+      "  --path P       a file or folder\n"
+      "  --dry-run      restore: only say what would be done\n"
+      "  --timeout S    create, restore: of the wait for the bucket (60)\n"
+      "  --limit N      diff: print so many at most (10000)\n" STANDARD,
+      "holdfast snapshot create reports before-migration", cmd_snapshot },
     { "flush", "[VOLUME] [--timeout S]", "wait until everything is in the bucket", STANDARD,
       "holdfast flush reports --timeout 120", cmd_flush },
     { "config", "[show|check] [--config FILE]", "the settings and where they come from", NULL,
