@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/parse.h"
 #include "base/scope.h"
 #include "base/text.h"
 #include "base/ulid.h"
@@ -75,6 +76,52 @@ gateway_conflicts_list(struct exchange *x, struct err *err)
     return exchange_reply_json(x, 200, json_pack("{s:O}", "conflicts", list), err);
 }
 
+/* ---- in listings of folders ---- */
+
+struct marking {
+    const char *dir;
+    size_t len;
+    json_t *names; /* of files in it that have a conflict */
+};
+
+static int
+note_path(void *arg, const struct index_conflict *row, struct err *err)
+{
+    struct marking *marking = arg;
+    const char *name = row->path;
+    if (marking->len > 0) {
+        if (strncmp(name, marking->dir, marking->len) != 0 || name[marking->len] != '/')
+            return 0;
+        name += marking->len + 1;
+    }
+    if (strchr(name, '/') != NULL || !utf8_valid(name, strlen(name)))
+        return 0;
+    return json_object_set_new(marking->names, name, json_true()) < 0 ? err_nomem(err) : 0;
+}
+
+int
+gateway_conflicts_mark(struct exchange *x, int64_t volume, const char *dir, json_t *entries,
+                       struct err *err)
+{
+    json_t *entry;
+    size_t i;
+    scope_json *names = json_object();
+    struct marking marking = { dir, strlen(dir), names };
+    if (!names)
+        return err_nomem(err);
+    if (volume_conflict_each(x->gateway->service, volume, note_path, &marking, err) < 0)
+        return -1;
+    if (json_object_size(names) == 0)
+        return 0;
+    json_array_foreach (entries, i, entry) {
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        if (name && json_object_get(names, name) &&
+            json_object_set_new(entry, "conflict", json_true()) < 0)
+            return err_nomem(err);
+    }
+    return 0;
+}
+
 /* ---- one ---- */
 
 static int
@@ -97,10 +144,10 @@ int
 gateway_conflicts_show(struct exchange *x, struct err *err)
 {
     struct volume_ctx ctx;
-    enum volume_merge merge = VOLUME_MERGE_ABSENT;
     scope_free struct volume_conflict *conflict = malloc(sizeof(*conflict));
-    scope_buf merged;
-    buf_init(&merged, 3 * (size_t)LIMIT_MERGE + 4096);
+    scope_buf text;
+    struct volume_merged merged = { .text = &text };
+    buf_init(&text, VOLUME_MERGED_MAX);
     exchange_ctx(x, 30, &ctx);
     if (!conflict)
         return err_nomem(err);
@@ -108,8 +155,8 @@ gateway_conflicts_show(struct exchange *x, struct err *err)
         volume_conflict_find(x->gateway->service, &ctx, x->name, conflict, err) < 0)
         return -1;
     const char *word = "open"; /* somebody is writing the path */
-    if (volume_conflict_merge(x->gateway->service, &ctx, x->name, &merged, &merge, NULL, err) == 0)
-        word = volume_merge_word(merge);
+    if (volume_conflict_merge(x->gateway->service, &ctx, x->name, &merged, err) == 0)
+        word = volume_merge_word(merged.how);
     else if (err->code != ERR_BUSY && err->code != ERR_AGAIN)
         return -1;
     json_t *out = conflict_json(&conflict->row, conflict->volume);
@@ -199,9 +246,9 @@ query_side(struct exchange *x, const char *name, enum volume_side *out, struct e
 static int
 send_diff(struct exchange *x, const struct volume_ctx *ctx, struct err *err)
 {
-    enum volume_side from = VOLUME_THEIRS, to = VOLUME_MINE;
-    if (query_side(x, "from", &from, err) < 0 || query_side(x, "to", &to, err) < 0 ||
-        volume_conflict_diff(x->gateway->service, ctx, x->name, from, to, &x->reply.body, err) < 0)
+    struct volume_sides sides = { .from = VOLUME_THEIRS, .to = VOLUME_MINE };
+    if (query_side(x, "from", &sides.from, err) < 0 || query_side(x, "to", &sides.to, err) < 0 ||
+        volume_conflict_diff(x->gateway->service, ctx, x->name, &sides, &x->reply.body, err) < 0)
         return -1;
     return part_headers(x, "text/plain; charset=utf-8", err);
 }
@@ -209,14 +256,13 @@ send_diff(struct exchange *x, const struct volume_ctx *ctx, struct err *err)
 static int
 send_merged(struct exchange *x, const struct volume_ctx *ctx, struct err *err)
 {
-    enum volume_merge merge;
-    if (volume_conflict_merge(x->gateway->service, ctx, x->name, &x->reply.body, &merge, NULL,
-                              err) < 0)
+    struct volume_merged merged = { .text = &x->reply.body };
+    if (volume_conflict_merge(x->gateway->service, ctx, x->name, &merged, err) < 0)
         return -1;
-    if (merge != VOLUME_MERGE_CLEAN && merge != VOLUME_MERGE_OVERLAPS)
-        return err_set(err, ERR_NO_MERGE, "conflict '%s' cannot be merged: %s", x->name,
-                       volume_merge_word(merge));
-    if (exchange_reply_header(x, "Holdfast-Merge", err, "%s", volume_merge_word(merge)) < 0)
+    const char *how = volume_merge_word(merged.how);
+    if (merged.how != VOLUME_MERGE_CLEAN && merged.how != VOLUME_MERGE_OVERLAPS)
+        return err_set(err, ERR_NO_MERGE, "conflict '%s' cannot be merged: %s", x->name, how);
+    if (exchange_reply_header(x, "Holdfast-Merge", err, "%s", how) < 0)
         return -1;
     return part_headers(x, "application/octet-stream", err);
 }

@@ -79,6 +79,17 @@ add_target(struct exchange *x, const struct volume_ctx *ctx, json_t *object, int
     return 0;
 }
 
+static int
+mark_one(struct exchange *x, int64_t volume, json_t *object, struct err *err)
+{
+    char dir[LIMIT_PATH + 1];
+    const char *name = base_name(x->path);
+    scope_json *entries = json_pack("[O]", object);
+    (void)snprintf(dir, sizeof(dir), "%.*s", name > x->path ? (int)(name - x->path - 1) : 0,
+                   x->path);
+    return entries ? gateway_conflicts_mark(x, volume, dir, entries, err) : err_nomem(err);
+}
+
 int
 gateway_tree_stat(struct exchange *x, struct err *err)
 {
@@ -100,6 +111,10 @@ gateway_tree_stat(struct exchange *x, struct err *err)
         json_decref(object);
         return err_nomem(err);
     }
+    if (object && mark_one(x, info.id, object, err) < 0) {
+        json_decref(object);
+        return -1;
+    }
     return exchange_reply_json(x, 200, object, err);
 }
 
@@ -107,6 +122,7 @@ gateway_tree_stat(struct exchange *x, struct err *err)
 struct page {
     struct exchange_list list;
     int64_t last;
+    int64_t volume;
 };
 
 static int
@@ -138,6 +154,7 @@ fill_page(struct exchange *x, struct page *page, struct err *err)
         return -1;
     if (attr.kind != INDEX_DIR)
         return err_set(err, ERR_NOT_DIR, "'%s' is not a folder", x->path);
+    page->volume = info.id;
     return volume_list(x->gateway->service, &ctx,
                        &(struct volume_page){ .dir = attr.node,
                                               .after = (int64_t)cursor,
@@ -155,7 +172,8 @@ gateway_tree_list(struct exchange *x, struct err *err)
     char next[24];
     if (!entries)
         return err_nomem(err);
-    if (fill_page(x, &page, err) < 0)
+    if (fill_page(x, &page, err) < 0 ||
+        gateway_conflicts_mark(x, page.volume, x->path, entries, err) < 0)
         return -1;
     (void)snprintf(next, sizeof(next), "%lld", (long long)page.last);
     return exchange_reply_json(x, 200,

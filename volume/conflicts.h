@@ -42,15 +42,24 @@ int volume_conflict_has_base(struct volume_service *service, const char *id, boo
 int volume_conflict_side(struct volume_service *service, const struct volume_ctx *ctx,
                          const char *id, enum volume_side side, struct buf *out,
                          struct err *err) MUST_CHECK;
-/* Whether, and how, the sides can be merged; with VOLUME_MERGE_CLEAN and _OVERLAPS `out` (born with 3 * LIMIT_MERGE or more) gets the
- * result. `theirs` (LIMIT_ETAG, or NULL): the version that it has in it. */
+/* Whether, and how, the sides can be merged. */
+struct volume_merged {
+    enum volume_merge how;
+    char theirs[LIMIT_ETAG]; /* CLEAN, OVERLAPS: the version of theirs that is in it */
+    struct buf *
+        text; /* set by the caller, born with VOLUME_MERGED_MAX; with those two it gets the result */
+};
+#define VOLUME_MERGED_MAX (3 * (size_t)LIMIT_MERGE + 4096)
 int volume_conflict_merge(struct volume_service *service, const struct volume_ctx *ctx,
-                          const char *id, struct buf *out, enum volume_merge *merge, char *theirs,
-                          struct err *err) MUST_CHECK;
-/* A unified diff from one side to another, headed by their names. A side that is not there counts as empty. ERR_UNSUPPORTED: no text. */
+                          const char *id, struct volume_merged *out, struct err *err) MUST_CHECK;
+/* A unified diff from one side to another, headed by their names. Where nothing lies at the path, theirs is empty. ERR_UNSUPPORTED:
+ * no text. */
+struct volume_sides {
+    enum volume_side from, to;
+};
 int volume_conflict_diff(struct volume_service *service, const struct volume_ctx *ctx,
-                         const char *id, enum volume_side from, enum volume_side to,
-                         struct buf *out, struct err *err) MUST_CHECK;
+                         const char *id, const struct volume_sides *sides, struct buf *out,
+                         struct err *err) MUST_CHECK;
 
 /* ---- resolved ---- */
 

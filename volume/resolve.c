@@ -432,22 +432,21 @@ keep_at_path(struct resolve *call, struct volume_resolved *out, struct err *err)
 static int
 keep_merged(struct resolve *call, struct volume_resolved *out, struct err *err)
 {
-    enum volume_merge merge;
-    char theirs[LIMIT_ETAG] = "";
-    if (volume_conflict_merge(call->service, call->ctx, call->how->id, &call->merged, &merge,
-                              theirs, err) != 0)
+    struct volume_merged merged = { .text = &call->merged };
+    const char *path = call->place.row.path;
+    if (volume_conflict_merge(call->service, call->ctx, call->how->id, &merged, err) != 0)
         return -1;
-    if (merge == VOLUME_MERGE_OVERLAPS)
+    if (merged.how == VOLUME_MERGE_OVERLAPS)
         return err_set(
             err, ERR_NO_MERGE,
             "both changed the same lines of '%s': put the right text there from 'merged', or "
             "keep mine, theirs or both",
-            call->place.row.path);
-    if (merge != VOLUME_MERGE_CLEAN)
+            path);
+    if (merged.how != VOLUME_MERGE_CLEAN)
         return err_set(err, ERR_NO_MERGE, "'%s' cannot be merged (%s): keep mine, theirs or both",
-                       call->place.row.path, volume_merge_word(merge));
+                       path, volume_merge_word(merged.how));
     call->pre = (struct precondition){ .kind = PRECONDITION_MATCH, .count = 1 };
-    text_set(call->pre.tag[0], theirs);
+    text_set(call->pre.tag[0], merged.theirs);
     return keep_at_path(call, out, err);
 }
 
@@ -534,7 +533,7 @@ volume_conflict_resolve(struct volume_service *service, const struct volume_ctx 
     call->service = service;
     call->ctx = ctx;
     call->how = how;
-    buf_init(&call->merged, 3 * (size_t)LIMIT_MERGE + 4096);
+    buf_init(&call->merged, VOLUME_MERGED_MAX);
     rest_suspend(service);
     int rc = resolve(call, out, err);
     rest_resume(service);

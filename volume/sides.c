@@ -294,23 +294,22 @@ load_sides(struct volume_service *service, const struct volume_ctx *ctx, struct 
 
 int
 volume_conflict_merge(struct volume_service *service, const struct volume_ctx *ctx, const char *id,
-                      struct buf *out, enum volume_merge *merge, char *theirs, struct err *err)
+                      struct volume_merged *out, struct err *err)
 {
     bool clean = false;
     scope_sides *sides = sides_new(service, id, err);
     if (sides == NULL)
         return -1;
-    int rc = load_sides(service, ctx, sides, merge, err);
+    int rc = load_sides(service, ctx, sides, &out->how, err);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
     struct merge_text base = { "base", sides->base.data, sides->base.len };
     struct merge_text mine = { "mine", sides->mine.data, sides->mine.len };
     struct merge_text others = { "theirs", sides->theirs.data, sides->theirs.len };
-    if (merge_three(&base, &mine, &others, out, &clean, err) != 0)
+    if (merge_three(&base, &mine, &others, out->text, &clean, err) != 0)
         return -1;
-    *merge = clean ? VOLUME_MERGE_CLEAN : VOLUME_MERGE_OVERLAPS;
-    if (theirs != NULL)
-        text_copy(theirs, LIMIT_ETAG, sides->version);
+    out->how = clean ? VOLUME_MERGE_CLEAN : VOLUME_MERGE_OVERLAPS;
+    text_set(out->theirs, sides->version);
     return 0;
 }
 
@@ -320,15 +319,15 @@ static int
 load_merged(struct volume_service *service, const struct volume_ctx *ctx, const char *id,
             struct buf *out, struct err *err)
 {
-    enum volume_merge merge;
-    scope_buf merged;
-    buf_init(&merged, 3 * (size_t)LIMIT_MERGE + 4096);
-    if (volume_conflict_merge(service, ctx, id, &merged, &merge, NULL, err) != 0)
+    scope_buf text;
+    struct volume_merged merged = { .text = &text };
+    buf_init(&text, VOLUME_MERGED_MAX);
+    if (volume_conflict_merge(service, ctx, id, &merged, err) != 0)
         return -1;
-    if (merge == VOLUME_MERGE_CLEAN || merge == VOLUME_MERGE_OVERLAPS)
-        return merged.len == 0 ? 0 : buf_append(out, merged.data, merged.len, err);
+    if (merged.how == VOLUME_MERGE_CLEAN || merged.how == VOLUME_MERGE_OVERLAPS)
+        return text.len == 0 ? 0 : buf_append(out, text.data, text.len, err);
     return err_set(err, ERR_NO_MERGE, "conflict '%s' cannot be merged: %s", id,
-                   volume_merge_word(merge));
+                   volume_merge_word(merged.how));
 }
 
 int
@@ -369,18 +368,16 @@ load_text(struct volume_service *service, const struct volume_ctx *ctx, const ch
 
 int
 volume_conflict_diff(struct volume_service *service, const struct volume_ctx *ctx, const char *id,
-                     enum volume_side from, enum volume_side to, struct buf *out, struct err *err)
+                     const struct volume_sides *sides, struct buf *out, struct err *err)
 {
-    struct volume_conflict ignored;
-    scope_buf one, two;
-    buf_init(&one, 3 * (size_t)LIMIT_MERGE + 4096);
-    buf_init(&two, 3 * (size_t)LIMIT_MERGE + 4096);
-    if (volume_conflict_find(service, ctx, id, &ignored, err) != 0 ||
-        load_text(service, ctx, id, from, &one, err) != 0 ||
-        load_text(service, ctx, id, to, &two, err) != 0)
+    scope_buf from, to;
+    buf_init(&from, VOLUME_MERGED_MAX);
+    buf_init(&to, VOLUME_MERGED_MAX);
+    if (load_text(service, ctx, id, sides->from, &from, err) != 0 ||
+        load_text(service, ctx, id, sides->to, &to, err) != 0)
         return -1;
-    struct merge_text a = { side_words[from], one.data, one.len };
-    struct merge_text b = { side_words[to], two.data, two.len };
+    struct merge_text a = { side_words[sides->from], from.data, from.len };
+    struct merge_text b = { side_words[sides->to], to.data, to.len };
     return merge_diff(&a, &b, out, err);
 }
 

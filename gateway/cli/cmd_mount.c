@@ -164,7 +164,8 @@ tell_unmounted(struct cli *cli, const struct named_mount *mount, const struct cl
                       left);
     if (synced->conflicts > 0)
         (void)fprintf(
-            stderr, "holdfast: unmounted, but %lld writes met a conflict: see 'holdfast status'\n",
+            stderr,
+            "holdfast: unmounted, but %lld writes met a conflict: see 'holdfast conflicts list'\n",
             (long long)synced->conflicts);
     if (synced->conflicts > 0)
         return err_exit(ERR_CONFLICT);

@@ -339,8 +339,10 @@ finish(struct run *run)
             status = err_exit(ERR_NOT_SYNCED);
     }
     if (run->mounted > 0 && count_conflicts(run) > 0) {
-        (void)fprintf(stderr, "holdfast: writes of this run met a conflict, their bytes are kept: "
-                              "see 'holdfast status'\n");
+        (void)fprintf(stderr,
+                      "holdfast: writes of this run met a conflict, their bytes are kept: "
+                      "see 'holdfast conflicts list --run %s'\n",
+                      run->id);
         status = err_exit(ERR_CONFLICT);
     }
     return status;

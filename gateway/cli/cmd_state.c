@@ -34,7 +34,8 @@ cmd_flush(struct cli *cli, int argc, char **argv, struct err *err)
         return -1;
     if (get_int(held, "conflicts") > 0)
         return err_set(err, ERR_CONFLICT,
-                       "everything is in the bucket, but %lld writes met a conflict",
+                       "everything is in the bucket, but %lld writes met a conflict: see 'holdfast "
+                       "conflicts list'",
                        (long long)get_int(held, "conflicts"));
     return 0;
 }

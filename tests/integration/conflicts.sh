@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Conflicts from end to end: an independent writer changes objects behind the gateway's back, a program in a mount loses; the loser is
-# listed, compared, merged and resolved in every way, by command and by HTTP; races and a killed gateway lose nothing.
+# listed, compared, merged and resolved in every way, by command and by HTTP; races and a killed gateway lose nothing (S25, S26).
 # timeout: 180
 . "$(dirname "$0")/../support/lib.sh"
 lib_begin conflicts
@@ -94,6 +94,9 @@ check_contains 'help has an example' 'example: holdfast conflicts' "$WORK/out"
 "$HOLDFAST" status >"$WORK/out"
 check_contains 'status points there' 'holdfast conflicts list' "$WORK/out"
 
+check_eq 'the listing marks it' 'f.txt' "$("$HOLDFAST" ls --json v:/ | jq -r '[.entries[] | select(.conflict) | .name] | join(" ")')"
+check_eq 'so does stat' true "$("$HOLDFAST" stat --json v:/f.txt | jq .conflict)"
+
 # ---- inside the mount ----
 check_eq 'its files' 'base info merged mine theirs' "$(find "$DIR" -mindepth 1 -printf '%f\n' | sort | xargs)"
 for side in base mine theirs; do check_same "$side in the mount" "$WORK/$side" "$DIR/$side"; done
@@ -116,6 +119,7 @@ resolve 0 mine
 check_same 'mine, in the bucket' "$WORK/mine" "$B/v/f.txt"
 check_same 'mine, in the mount' "$WORK/mine" "$M/f.txt"
 ended
+check_eq 'nor does the listing mark it' false "$("$HOLDFAST" stat --json v:/f.txt | jq .conflict)"
 ! getfattr -n user.holdfast.conflict "$M/f.txt" >/dev/null 2>&1 || fail 'the attribute names a conflict that is over'
 
 make f.txt

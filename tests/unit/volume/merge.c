@@ -128,7 +128,7 @@ assert_as_diff(const char *from, const char *to)
     put_file(dir, "b", to);
     (void)snprintf(command, sizeof(command), "cd %s && diff -u --label from --label to a b; rm a b",
                    dir);
-    FILE *pipe = popen(command, "re");
+    FILE *pipe = popen(command, "re"); /* NOLINT(cert-env33-c): names of our own */
     assert_non_null(pipe);
     size_t len = fread(wanted, 1, sizeof(wanted) - 1, pipe);
     wanted[len] = '\0';
