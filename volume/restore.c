@@ -78,7 +78,11 @@ struct doing {
     struct volume_service *service;
     struct volume_ctx ctx;
     const struct volume_restore *want;
+    const struct restore_plan *plan;
     struct volume_restore_result *out;
+    int64_t *
+        passed; /* nodes: folders that were made for something to pass through, outer ones first; 0: gone again */
+    size_t passed_count, passed_cap;
 };
 
 /* The folder that holds the last name of a path. */
@@ -97,6 +101,75 @@ parent_of(struct doing *call, const char *path, bool make, struct volume_name *a
         return -1;
     at->parent = attr.node;
     return 0;
+}
+
+/* ---- folders that files pass through on their way back ---- */
+
+static int
+note_passed(struct doing *call, int64_t node, struct err *err)
+{
+    if (call->passed_count == call->passed_cap) {
+        size_t cap = call->passed_cap == 0 ? 16 : call->passed_cap * 2;
+        int64_t *grown = reallocarray(call->passed, cap, sizeof(*grown));
+        if (grown == NULL)
+            return err_nomem(err);
+        call->passed = grown;
+        call->passed_cap = cap;
+    }
+    call->passed[call->passed_count++] = node;
+    return 0;
+}
+
+/* Makes the folders above a path that are not there, and notes them. */
+static int
+make_way(struct doing *call, const char *path, struct err *err)
+{
+    char dir[LIMIT_PATH + 1];
+    struct volume_attr attr;
+    struct volume_name at;
+    for (const char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        struct err local = ERR_INIT;
+        (void)snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+        if (volume_resolve(call->service, &call->ctx, call->want->volume, dir, &attr, &local) == 0)
+            continue;
+        if (local.code != ERR_NOT_FOUND)
+            return err_set(err, local.code, "%s", local.msg);
+        if (parent_of(call, dir, false, &at, err) != 0 ||
+            volume_mkdir(call->service, &call->ctx, &at, 0755, &attr, err) != 0 ||
+            note_passed(call, attr.node, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool
+is_wanted_folder(const struct doing *call, const char *path)
+{
+    for (size_t i = 0; i < call->plan->count; i++)
+        if (call->plan->step[i].action == VOLUME_RESTORE_MKDIR &&
+            strcmp(call->plan->step[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+/* Those below a folder ("": all) that nothing has stayed in, and that no step wanted, go again. */
+static void
+drop_passed(struct doing *call, const char *below)
+{
+    char path[LIMIT_PATH + 1];
+    size_t len = strlen(below);
+    struct volume_name at;
+    for (size_t i = call->passed_count; i-- > 0;) {
+        struct err ignored = ERR_INIT;
+        if (call->passed[i] == 0 ||
+            volume_path(call->service, call->passed[i], path, sizeof(path), &ignored) != 0 ||
+            (len > 0 && (strncmp(path, below, len) != 0 || path[len] != '/')) ||
+            is_wanted_folder(call, path))
+            continue;
+        if (parent_of(call, path, false, &at, &ignored) == 0 &&
+            volume_remove(call->service, &call->ctx, &at, true, NULL, &ignored) == 0)
+            call->passed[i] = 0;
+    }
 }
 
 struct expecting {
@@ -255,6 +328,8 @@ do_remove(struct doing *call, const struct restore_step *step, struct err *err)
     struct volume_name at;
     struct precondition pre;
     bool dir = step->action == VOLUME_RESTORE_RMDIR;
+    if (dir)
+        drop_passed(call, step->path);
     if (expects(call, step, &pre, err) != 0 || parent_of(call, step->path, false, &at, err) != 0)
         return -1;
     return volume_remove(call->service, &call->ctx, &at, dir,
@@ -265,8 +340,8 @@ static int
 do_rename(struct doing *call, const struct restore_step *step, struct err *err)
 {
     struct volume_name from, to;
-    if (parent_of(call, step->path, false, &from, err) != 0 ||
-        parent_of(call, step->to, true, &to, err) != 0)
+    if (make_way(call, step->to, err) != 0 || parent_of(call, step->path, false, &from, err) != 0 ||
+        parent_of(call, step->to, false, &to, err) != 0)
         return -1;
     return volume_rename(call->service, &call->ctx, &from, &to, RENAME_NOREPLACE, err);
 }
@@ -354,7 +429,8 @@ restore_do(struct volume_service *service, const struct volume_ctx *ctx,
            const struct volume_restore *want, const struct restore_plan *plan, const char *word,
            struct volume_restore_result *out, struct err *err)
 {
-    struct doing call = { .service = service, .ctx = *ctx, .want = want, .out = out };
+    struct doing call = { .service = service, .ctx = *ctx, .want = want, .plan = plan, .out = out };
+    int told = 0;
     char id[ULID_SIZE];
     memset(out, 0, sizeof(*out));
     if (ulid_new(id, err) != 0)
@@ -363,15 +439,18 @@ restore_do(struct volume_service *service, const struct volume_ctx *ctx,
     if (ctx->run != NULL && ctx->run[0] != '\0')
         text_set(out->run, ctx->run);
     call.ctx.run = out->run;
-    for (size_t i = 0; i < plan->count; i++) {
+    for (size_t i = 0; i < plan->count && told == 0; i++) {
         struct err failed = ERR_INIT;
         int rc = want->dry_run ? 0 : do_step(&call, &plan->step[i], &failed);
         /* Its bytes may have got their new id between the look and the change. */
         for (unsigned tries = 0; rc != 0 && failed.code == ERR_CONFLICT && tries < 3; tries++)
             rc = do_step(&call, &plan->step[i], &failed);
-        if (tell_step(&call, &plan->step[i], rc != 0 ? &failed : NULL, err) != 0)
-            return -1;
+        told = tell_step(&call, &plan->step[i], rc != 0 ? &failed : NULL, err);
     }
+    drop_passed(&call, "");
+    free(call.passed);
+    if (told != 0)
+        return -1;
     log_info(volume, "%s run=%s done=%llu skipped=%llu failed=%llu", word, out->run,
              (unsigned long long)out->done, (unsigned long long)out->skipped,
              (unsigned long long)out->failed);

@@ -34,8 +34,15 @@ struct undo {
     size_t change_count, change_cap;
     struct index_history *gone;
     size_t gone_count, gone_cap;
-    size_t *back; /* changes: renames that are taken back, in this order */
+    /* Changes: renames that are taken back, in this order; `gone`: what they named was removed by the run too, so they count for
+     * where that was before only. */
+    struct undo_back {
+        size_t change;
+        bool gone;
+    } * back;
     size_t back_count;
+    char **placed; /* where the planned renames have put things, as of the last of them */
+    size_t placed_count, placed_cap;
 };
 
 #define GROW(list, count, cap, err) \
@@ -120,6 +127,19 @@ file_of(const struct undo *call, int64_t node)
     return NULL;
 }
 
+/* Whether the run made this file, link or folder: before it there was nothing. */
+static bool
+is_made(const struct undo *call, int64_t node)
+{
+    const struct index_history *before = first_gone(call, node);
+    const struct undo_file *file = file_of(call, node);
+    for (size_t i = 0; i < call->change_count; i++)
+        if (call->change[i].node == node && strcmp(call->change[i].op, "make") == 0)
+            return true;
+    return file != NULL && file->base[0] == '\0' &&
+           (before == NULL || strcmp(before->run, call->want->run) == 0);
+}
+
 /* ---- names, as they will be once renames are taken back ---- */
 
 static bool
@@ -132,15 +152,18 @@ replace_prefix(const char *path, const char *from, const char *to, char out[LIMI
     return all >= 0 && all <= LIMIT_PATH;
 }
 
-/* A path of now (or of then, `before`: by renames that came later than it only) after the renames that are planned. */
+#define NOW INT64_MAX
+
+/* A path of now, or of the moment of the change `then`, after the renames that are planned. */
 static void
-after_back(const struct undo *call, int64_t before, const char *path, char out[LIMIT_PATH + 1])
+after_back(const struct undo *call, int64_t then, const char *path, char out[LIMIT_PATH + 1])
 {
     char next[LIMIT_PATH + 1];
     text_copy(out, LIMIT_PATH + 1, path);
     for (size_t i = 0; i < call->back_count; i++) {
-        const struct index_change *rename = &call->change[call->back[i]];
-        if (rename->id < before && replace_prefix(out, rename->to_path, rename->path, next))
+        const struct index_change *rename = &call->change[call->back[i].change];
+        if (rename->id < then && !(call->back[i].gone && then == NOW) &&
+            replace_prefix(out, rename->to_path, rename->path, next))
             memcpy(out, next, sizeof(next));
     }
 }
@@ -152,8 +175,8 @@ before_back(const struct undo *call, const char *path, char out[LIMIT_PATH + 1])
     char next[LIMIT_PATH + 1];
     text_copy(out, LIMIT_PATH + 1, path);
     for (size_t i = call->back_count; i-- > 0;) {
-        const struct index_change *rename = &call->change[call->back[i]];
-        if (replace_prefix(out, rename->path, rename->to_path, next))
+        const struct index_change *rename = &call->change[call->back[i].change];
+        if (!call->back[i].gone && replace_prefix(out, rename->path, rename->to_path, next))
             memcpy(out, next, sizeof(next));
     }
 }
@@ -247,7 +270,74 @@ make_room(struct undo *call, const char *path, const struct index_node *taken, b
     return 0;
 }
 
-/* The run renamed it and it is still there: back. The last rename first. */
+/* Plans a rename; what earlier ones have put below `from` goes along. */
+static int
+add_rename(struct undo *call, const char *from, const char *to, struct err *err)
+{
+    char next[LIMIT_PATH + 1];
+    if (restore_add(call->plan, VOLUME_RESTORE_RENAME, from, to, err) == NULL ||
+        !GROW(call->placed, call->placed_count, call->placed_cap, err))
+        return -1;
+    call->placed[call->placed_count] = strdup(to);
+    if (call->placed[call->placed_count++] == NULL)
+        return err_nomem(err);
+    for (size_t i = 0; i + 1 < call->placed_count; i++) {
+        if (!replace_prefix(call->placed[i], from, to, next))
+            continue;
+        free(call->placed[i]);
+        call->placed[i] = strdup(next);
+        if (call->placed[i] == NULL)
+            return err_nomem(err);
+    }
+    return 0;
+}
+
+/* A folder that the run renamed and then removed: where something has been put below its last name on its way back, another folder
+ * stands in for it, and goes on to where it was. */
+static int
+plan_stand_in(struct undo *call, const struct index_change *row, bool *moved, struct err *err)
+{
+    struct index_node taken;
+    char now[LIMIT_PATH + 1], rest[LIMIT_PATH + 1];
+    *moved = false;
+    for (size_t i = 0; i < call->placed_count && !*moved && S_ISDIR(row->mode); i++)
+        *moved = replace_prefix(call->placed[i], row->to_path, "", rest) && rest[0] == '/';
+    if (!*moved)
+        return 0;
+    before_back(call, row->to_path, now);
+    int there = look_at(call, now, &taken, err);
+    if (there != 0) {
+        *moved = false; /* it went into a folder of somebody's */
+        return there < 0 ? -1 : 0;
+    }
+    return add_rename(call, row->to_path, row->path, err);
+}
+
+/* Takes one rename back, unless its former name is taken or it was moved since. */
+static int
+plan_rename(struct undo *call, const struct index_change *row, const struct index_node *node,
+            const char *path, bool *back, struct err *err)
+{
+    struct index_node taken;
+    char simulated[LIMIT_PATH + 1], now[LIMIT_PATH + 1];
+    *back = false;
+    after_back(call, NOW, path, simulated);
+    if (strcmp(simulated, row->to_path) != 0)
+        return restore_skip(call->plan, path, err, "moved since");
+    before_back(call, row->path, now);
+    int there = look_at(call, now, &taken, err);
+    if (there < 0)
+        return -1;
+    bool free = there == 0 || taken.id == node->id;
+    if (!free && make_room(call, row->path, &taken, &free, err) != 0)
+        return -1;
+    if (!free)
+        return restore_skip(call->plan, path, err, "its former name '%s' is taken", row->path);
+    *back = true;
+    return add_rename(call, row->to_path, row->path, err);
+}
+
+/* The run renamed it: back, the last rename first. What it made goes from where it is, but for folders, which may hold older files. */
 static int
 plan_renames(struct undo *call, struct err *err)
 {
@@ -256,37 +346,23 @@ plan_renames(struct undo *call, struct err *err)
         return err_nomem(err);
     for (size_t i = call->change_count; i-- > 0;) {
         const struct index_change *row = &call->change[i];
-        struct index_node node, taken;
-        char path[LIMIT_PATH + 1], simulated[LIMIT_PATH + 1], now[LIMIT_PATH + 1];
+        struct index_node node;
+        char path[LIMIT_PATH + 1];
+        bool back = true, gone = false;
         if (strcmp(row->op, "rename") != 0)
             continue;
         int there = get_node(call, row->node, &node, path, err);
         if (there < 0)
             return -1;
-        if (there == 0)
-            continue; /* removed since, by the run or by others: told there */
-        after_back(call, INT64_MAX, path, simulated);
-        if (strcmp(simulated, row->to_path) != 0) {
-            if (restore_skip(call->plan, path, err, "moved since") != 0)
-                return -1;
+        if (there > 0 && node.kind != INDEX_DIR && is_made(call, node.id))
             continue;
-        }
-        before_back(call, row->path, now);
-        there = look_at(call, now, &taken, err);
-        if (there < 0)
+        if (there > 0 && plan_rename(call, row, &node, path, &back, err) != 0)
             return -1;
-        bool free = there == 0 || taken.id == node.id;
-        if (!free && make_room(call, row->path, &taken, &free, err) != 0)
+        if (there == 0 && plan_stand_in(call, row, &gone, err) != 0)
             return -1;
-        if (!free) {
-            if (restore_skip(call->plan, path, err, "its former name '%s' is taken", row->path) !=
-                0)
-                return -1;
-            continue;
-        }
-        call->back[call->back_count++] = i;
-        if (restore_add(call->plan, VOLUME_RESTORE_RENAME, row->to_path, row->path, err) == NULL)
-            return -1;
+        gone = there == 0 && !gone;
+        if (back)
+            call->back[call->back_count++] = (struct undo_back){ i, gone };
     }
     return 0;
 }
@@ -301,8 +377,8 @@ plan_removed(struct undo *call, const struct index_change *row, struct err *err)
     char path[LIMIT_PATH + 1], now[LIMIT_PATH + 1], later[LIMIT_PATH + 1];
     bool still;
     after_back(call, row->id, row->path, path);
-    if (before != NULL && strcmp(before->run, call->want->run) == 0)
-        return 0; /* the run had made it: nothing was there before */
+    if (is_made(call, row->node))
+        return 0;
     if (before == NULL)
         return row->version[0] == '\0' && row->key[0] == '\0'
                    ? 0
@@ -311,7 +387,7 @@ plan_removed(struct undo *call, const struct index_change *row, struct err *err)
     int there = look_at(call, now, &taken, err);
     if (there < 0)
         return -1;
-    after_back(call, INT64_MAX, now, later);
+    after_back(call, NOW, now, later);
     if (there == 0 || strcmp(later, path) != 0) /* free, or it goes back to where it came from */
         return plan_bytes(call, VOLUME_RESTORE_CREATE, path, before, "", err);
     struct undo_file *own = file_of(call, taken.id);
@@ -346,7 +422,7 @@ plan_lost(struct undo *call, const struct undo_file *file, bool made, struct err
     char path[LIMIT_PATH + 1], now[LIMIT_PATH + 1];
     if (ended_by_run(call, file))
         return 0; /* told where it ended */
-    after_back(call, INT64_MAX, file->path, path);
+    after_back(call, NOW, file->path, path);
     before_back(call, path, now);
     int there = look_at(call, now, &taken, err);
     if (there < 0)
@@ -368,8 +444,8 @@ plan_written(struct undo *call, struct undo_file *file, struct err *err)
     bool made = before == NULL || strcmp(before->run, call->want->run) == 0;
     int there = get_node(call, file->node, &node, path, err);
     if (there <= 0)
-        return there < 0 ? -1 : plan_lost(call, file, made && file->base[0] == '\0', err);
-    after_back(call, INT64_MAX, path, later);
+        return there < 0 ? -1 : plan_lost(call, file, is_made(call, file->node), err);
+    after_back(call, NOW, path, later);
     if (is_still(call, &node, file->last, &still, err) != 0)
         return -1;
     if (!still)
@@ -394,7 +470,7 @@ plan_made(struct undo *call, const struct index_change *row, struct err *err)
     int there = get_node(call, row->node, &node, path, err);
     if (there <= 0)
         return there;
-    after_back(call, INT64_MAX, path, later);
+    after_back(call, NOW, path, later);
     bool dir = S_ISDIR(row->mode);
     return restore_add(call->plan, dir ? VOLUME_RESTORE_RMDIR : VOLUME_RESTORE_REMOVE, later, NULL,
                        err) != NULL
@@ -407,6 +483,8 @@ plan_folder_back(struct undo *call, const struct index_change *row, struct err *
 {
     struct index_node taken;
     char path[LIMIT_PATH + 1], now[LIMIT_PATH + 1];
+    if (is_made(call, row->node))
+        return 0;
     after_back(call, row->id, row->path, path);
     before_back(call, path, now);
     int there = look_at(call, now, &taken, err);
@@ -443,6 +521,15 @@ plan_folders(struct undo *call, const struct index_change *row, struct err *err)
     return S_ISDIR(row->mode) ? plan_made(call, row, err) : 0;
 }
 
+/* What lies in a folder has the longer path. */
+static int
+longest_first(const void *a, const void *b)
+{
+    const struct restore_step *x = a, *y = b;
+    size_t x_len = strlen(x->path), y_len = strlen(y->path);
+    return x_len < y_len ? 1 : x_len > y_len ? -1 : 0;
+}
+
 static int
 plan_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -465,7 +552,13 @@ plan_tx(struct index_tx *tx, void *arg, struct err *err)
             return -1;
     if (plan_changes(call, "make", true, plan_links, err) != 0)
         return -1;
-    return plan_changes(call, "make", true, plan_folders, err);
+    size_t folders = call->plan->count;
+    if (plan_changes(call, "make", true, plan_folders, err) != 0)
+        return -1;
+    if (call->plan->count > folders + 1)
+        qsort(&call->plan->step[folders], call->plan->count - folders, sizeof(*call->plan->step),
+              longest_first);
+    return 0;
 }
 
 int
@@ -487,5 +580,8 @@ volume_undo(struct volume_service *service, const struct volume_ctx *ctx,
     free(call.change);
     free(call.gone);
     free(call.back);
+    for (size_t i = 0; i < call.placed_count; i++)
+        free(call.placed[i]);
+    free(call.placed);
     return rc;
 }

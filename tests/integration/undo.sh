@@ -3,6 +3,7 @@
 # others, in one command, and `--dry-run` had said so; undo of the undo is the run's work again, byte for byte. What is there
 # is judged by a walk of the mount and of the bucket's directory that were taken before.
 # timeout: 120
+# long-timeout: 1800
 . "$(dirname "$0")/../support/lib.sh"
 lib_begin undo
 need_fuse
@@ -14,7 +15,7 @@ RUN=01KB9ZZZZZ0123456789ABCDEF
 umask 022
 mkdir "$M" "$WORK/run"
 defer "while umount '$M' 2>/dev/null; do :; done"
-defer "while umount '$WORK/run' 2>/dev/null; do :; done"
+for dir in run r r.run; do defer "while umount '$WORK/$dir' 2>/dev/null; do :; done"; done
 gateway_start "$WORK/state" "file://$WORK/bucket"
 check_status 0 "$HOLDFAST" volume create v
 check_status 0 "$HOLDFAST" mount v "$M"
@@ -90,3 +91,33 @@ look again
 same 'undo of the undo: the state before it' person again
 check_status 4 "$HOLDFAST" undo --run 01ARZ3NDEKTSV4RRFFQ69G5FAV v
 check_one_line
+
+# ---- whatever a run does: undo is what was there before, and undo of that is the run's work ----
+if [ "${HOLDFAST_TEST_LONG:-}" = 1 ]; then ROUNDS=${ROUNDS:-60} COUNT=${COUNT:-120}; else ROUNDS=${ROUNDS:-2} COUNT=${COUNT:-60}; fi
+SEED=${HOLDFAST_SEED:-$(date +%s)}
+echo "seed $SEED, $ROUNDS rounds of $COUNT changes"
+for round in $(seq "$ROUNDS"); do
+    check_status 0 "$HOLDFAST" volume create "r$round"
+    mkdir "$WORK/r" "$WORK/r.run"
+    check_status 0 "$HOLDFAST" mount "r$round" "$WORK/r"
+    python3 "$TREE" change "$WORK/r" "$SEED.$round.before" 60
+    check_status 0 "$HOLDFAST" flush --timeout 60 "r$round"
+    python3 "$TREE" walk "$WORK/r" >"$WORK/r1.json"
+    run=01KB9ZZZZZ0123456789$(printf '%06d' "$round")
+    check_status 0 "$HOLDFAST" mount "r$round" "$WORK/r.run" --run "$run"
+    python3 "$TREE" change "$WORK/r.run" "$SEED.$round.one" "$((COUNT / 2))"
+    check_status 0 "$HOLDFAST" flush --timeout 60 "r$round"
+    python3 "$TREE" change "$WORK/r.run" "$SEED.$round.two" "$((COUNT / 2))"
+    check_status 0 "$HOLDFAST" umount "$WORK/r.run"
+    python3 "$TREE" walk "$WORK/r" >"$WORK/r2.json"
+    check_status 0 "$HOLDFAST" undo --run "$run" "r$round" --json
+    cp "$WORK/out" "$WORK/done.json"
+    python3 "$TREE" walk "$WORK/r" >"$WORK/r3.json"
+    same "undo of random changes, seed $SEED, round $round" r1 r3
+    check_status 0 "$HOLDFAST" undo --run "$(jq -r .run "$WORK/done.json")" "r$round" --json
+    python3 "$TREE" walk "$WORK/r" >"$WORK/r4.json"
+    same "undo of the undo, seed $SEED, round $round" r2 r4
+    check_status 0 "$HOLDFAST" umount "$WORK/r"
+    rmdir "$WORK/r" "$WORK/r.run"
+    [ "$LIB_FAILED" = 0 ] || break
+done
