@@ -9,7 +9,7 @@ export HOLDFAST_STATE=$WORK/none
 check_status 0 "$HOLDFAST" --help
 [ "$(wc -l <"$WORK/out")" -le 40 ] || fail "--help has $(wc -l <"$WORK/out") lines"
 commands=$(sed -n 's/^  \([a-z]*\) .*/\1/p' "$WORK/out")
-check_eq 'the number of commands in --help' 30 "$(wc -w <<<"$commands")"
+check_eq 'the number of commands in --help' 31 "$(wc -w <<<"$commands")"
 for command in $commands; do
     check_status 0 "$HOLDFAST" "$command" --help
     check_contains "help of $command" "example: " "$WORK/out"
@@ -50,8 +50,8 @@ usage "did you mean 'undo'" undoo
 usage "did you mean 'restore'" restroe
 usage "did you mean '--version'" restore v:/a --verison x
 usage 'exclude each other' restore v:/a --version x --at 2h
-usage 'is no time' restore v:/a --at yesterday
-usage 'is no time' restore v:/a --at 90
+usage 'is no time' restore v:/a --at 'last week'
+usage 'is no time' restore v:/a --at 2026-13-01T00:00:00Z
 usage '--at TIME' restore v:/
 usage '--run ID' undo v
 usage 'names no file' history v:/

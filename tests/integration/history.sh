@@ -179,8 +179,8 @@ post restore '{"volume":"v","path":"e/g","verion":"x"}'
 check_eq 'a misspelt field' 400 "$(api_status)"
 post restore '{"volume":"v","path":"","version":"x"}'
 check_eq 'a version of a volume' 400 "$(api_status)"
-post restore '{"volume":"v","path":"e/g","at":"yesterday"}'
-check_eq 'no time' 400 "$(api_status)"
+post restore '{"volume":"v","path":"e/g","at":"last week"}'
+check_eq 'no time, and no snapshot' 404 "$(api_status)"
 post undo '{"volume":"v","run":"01ARZ3NDEKTSV4RRFFQ69G5FAV"}'
 check_eq 'a run that never was' 404 "$(api_status)"
 post undo '{"volume":"none","run":"01ARZ3NDEKTSV4RRFFQ69G5FAV"}'
