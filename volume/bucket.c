@@ -164,6 +164,32 @@ complete_attrs(struct index_node *row, const struct object_attrs *attrs)
         row->mode = type | (attrs->mode & 07777);
 }
 
+/* Made by another gateway, or by this one before its index was lost: who made it is known as of any version. */
+static int
+note_version(struct index_tx *tx, const struct index_node *node, const struct bucket_told *told,
+             struct err *err)
+{
+    const struct observed *seen = told->seen;
+    struct index_version row;
+    struct err missing = ERR_INIT;
+    if (!ulid_valid(seen->version) || index_version_find(tx, seen->version, &row, &missing) == 0)
+        return 0;
+    if (missing.code != ERR_NOT_FOUND)
+        return err_set(err, missing.code, "%s", missing.msg);
+    row = (struct index_version){ .volume = node->volume, .node = node->id, .size = seen->size };
+    text_set(row.version, seen->version);
+    text_set(row.base_version, seen->base);
+    text_set(row.etag, seen->etag);
+    text_set(row.sha256, seen->sha256);
+    text_set(row.actor, told->attrs->actor);
+    text_set(row.run, told->attrs->run);
+    (void)snprintf(row.op, sizeof(row.op), "put");
+    row.time_ns = ulid_time_ms(seen->version) * NS_PER_MS;
+    if (index_node_path(tx, node->id, row.path, sizeof(row.path), err) != 0)
+        return -1;
+    return index_version_insert(tx, &row, err);
+}
+
 int
 bucket_complete_row(struct index_tx *tx, struct index_node *row, const struct bucket_told *told,
                     struct err *err)
@@ -180,7 +206,9 @@ bucket_complete_row(struct index_tx *tx, struct index_node *row, const struct bu
     if (index_key_get(tx, row->key, &key, err) != 0)
         return -1;
     text_set(key.version, seen->version);
-    return index_key_put(tx, &key, err);
+    if (index_key_put(tx, &key, err) != 0)
+        return -1;
+    return note_version(tx, row, told, err);
 }
 
 static int

@@ -123,6 +123,8 @@ object_read(const struct store_object *object, struct observed *seen, struct obj
     attrs->has_mode = take_mode(meta, &attrs->mode);
     attrs->rdev = special_meta_read(meta);
     attrs->has_owner = take_u32(meta, "uid", &attrs->uid) && take_u32(meta, "gid", &attrs->gid);
+    take_text(meta, "holdfast-actor", attrs->actor, sizeof(attrs->actor));
+    take_text(meta, "holdfast-run", attrs->run, sizeof(attrs->run));
     dialect_read(meta, attrs);
 }
 

@@ -417,7 +417,10 @@ volume_past_open(struct volume_service *service, int64_t volume, int64_t at_ns,
     past->at_ns = at_ns;
     call->service = service;
     call->past = past;
-    int rc = build(call, err);
+    bool found = false;
+    int rc = past_found(service, past, &found, err);
+    if (rc == 0 && !found)
+        rc = build(call, err);
     free(call->back);
     free(call->todo);
     if (rc == 0)

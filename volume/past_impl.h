@@ -27,4 +27,8 @@ struct volume_past_entry *past_add(struct volume_past *past, const char *path, s
 /* Everything was added: sorts, adds the folders that nobody has a row of, drops doubles, counts. */
 int past_order(struct volume_past *past, struct err *err) MUST_CHECK;
 
+/* past_found.c: fills `past` when its time is that of a snapshot that a rebuild has found; else *out is false. */
+int past_found(struct volume_service *service, struct volume_past *past, bool *out,
+               struct err *err) MUST_CHECK;
+
 #endif

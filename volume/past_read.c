@@ -88,6 +88,7 @@ struct find_call {
     char origin[LIMIT_ETAG];
     struct index_tx *tx;
     bool present;
+    bool unknown; /* only a listing has shown the file */
     char id[ULID_SIZE];
 };
 
@@ -110,6 +111,40 @@ match_row(void *arg, const struct index_history *row, struct err *err)
     return 1;
 }
 
+/* The file's newest bytes are those of its object. */
+static int
+is_synced(struct index_tx *tx, const struct index_node *node, bool *out, struct err *err)
+{
+    struct index_content row;
+    *out = node->content == 0;
+    if (*out)
+        return 0;
+    if (index_content_get(tx, node->content, &row, err) != 0)
+        return -1;
+    *out = row.state == CONTENT_CLEAN && strcmp(row.etag, node->etag) == 0;
+    return 0;
+}
+
+/* Named by its ETag when only a listing had shown it; and after a rebuild nobody knows which version the present one was made from
+ * by a move or new attributes: the bytes tell. */
+static int
+has_these_bytes(struct index_tx *tx, const struct index_node *node,
+                const struct volume_past_entry *entry, bool *out, struct err *err)
+{
+    struct index_version made;
+    struct err missing = ERR_INIT;
+    bool synced;
+    if (is_synced(tx, node, &synced, err) != 0)
+        return -1;
+    *out = synced && strcmp(node->etag, entry->version) == 0;
+    if (*out || !synced || entry->sha256[0] == '\0' || node->version[0] == '\0')
+        return 0;
+    if (index_version_find(tx, node->version, &made, &missing) != 0)
+        return missing.code == ERR_NOT_FOUND ? 0 : err_set(err, missing.code, "%s", missing.msg);
+    *out = strcmp(made.sha256, entry->sha256) == 0;
+    return 0;
+}
+
 static int
 find_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -127,6 +162,8 @@ find_tx(struct index_tx *tx, void *arg, struct err *err)
         else if (history_origin_of_node(tx, &node, now, err) != 0)
             return -1;
         call->present = strcmp(now, call->origin) == 0;
+        if (!call->present && has_these_bytes(tx, &node, entry, &call->present, err) != 0)
+            return -1;
         if (call->present)
             return 0;
     }
@@ -173,6 +210,35 @@ read_target(struct volume_service *service, const struct volume_ctx *ctx, int64_
     return (ssize_t)got;
 }
 
+static int
+unknown_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct find_call *call = arg;
+    struct index_node node;
+    struct err missing = ERR_INIT;
+    call->unknown = index_node_get(tx, call->entry->node, &node, &missing) == 0 &&
+                    (node.flags & INDEX_NODE_META_UNKNOWN) != 0;
+    return call->unknown || missing.code == ERR_NOT_FOUND || missing.code == ERR_INTERNAL
+               ? 0
+               : err_set(err, missing.code, "%s", missing.msg);
+}
+
+/* Which version a file has that only a listing has shown, its object tells. */
+static int
+know_node(struct volume_service *service, const struct volume_ctx *ctx, struct find_call *call,
+          struct err *err)
+{
+    if (call->entry->node == 0 || call->entry->key[0] != '\0')
+        return 0;
+    if (index_read(service->index, unknown_tx, call, err) != 0)
+        return -1;
+    if (!call->unknown)
+        return 0;
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "the bucket has to be asked");
+    return bucket_complete_node(service, ctx, call->entry->node, err);
+}
+
 ssize_t /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 volume_past_read(struct volume_service *service, const struct volume_ctx *ctx,
                  const struct volume_past_entry *entry, void *out, size_t len, uint64_t off,
@@ -185,7 +251,8 @@ volume_past_read(struct volume_service *service, const struct volume_ctx *ctx,
     if (entry->copy[0] != '\0')
         return volume_history_read(service, ctx, entry->copy, out, len, off, err);
     call->entry = entry;
-    if (index_read(service->index, find_tx, call, err) != 0)
+    if (know_node(service, ctx, call, err) != 0 ||
+        index_read(service->index, find_tx, call, err) != 0)
         return -1;
     if (call->present && entry->kind == INDEX_SYMLINK)
         return read_target(service, ctx, entry->node, &part, err);

@@ -34,6 +34,7 @@ struct batch {
     } * row;           /* oldest first */
     int64_t *snapshot; /* their times */
     size_t snapshot_count, snapshot_cap;
+    int64_t found_ns; /* the oldest one that a rebuild has found, INT64_MAX: none */
     struct retention_version *version;
     size_t count;
     char (*drop)[ULID_SIZE];
@@ -42,14 +43,15 @@ struct batch {
     struct index_history stale; /* a copy of a day ago that nobody has heard of, id "": none */
 };
 
-/* Whether a snapshot shows it. */
+/* Whether a snapshot shows it. Since a rebuild the index does not know when bytes were made that got new attributes: of what was found
+ * then only the end counts. */
 static bool
 is_pinned(const struct batch *call, int64_t made_ns, int64_t gone_ns)
 {
     for (size_t i = 0; i < call->snapshot_count; i++)
         if (made_ns <= call->snapshot[i] && call->snapshot[i] < gone_ns)
             return true;
-    return false;
+    return call->found_ns < gone_ns;
 }
 
 static void
@@ -112,6 +114,8 @@ see_snapshot(void *arg, const struct index_snapshot *row, struct err *err)
         call->snapshot_cap = cap;
     }
     call->snapshot[call->snapshot_count++] = row->at_ns;
+    if (row->state == INDEX_SNAPSHOT_FOUND && row->at_ns < call->found_ns)
+        call->found_ns = row->at_ns;
     return 0;
 }
 
@@ -119,6 +123,7 @@ static int
 read_snapshots(struct index_tx *tx, struct batch *call, struct err *err)
 {
     call->snapshot_count = 0;
+    call->found_ns = INT64_MAX;
     return index_snapshot_each(tx, call->volume.id, see_snapshot, call, err);
 }
 

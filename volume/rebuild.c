@@ -208,7 +208,8 @@ fill(struct rebuild *rebuild, const char *store_id, struct err *err)
         if (rebuild_tree(rebuild, &rebuild->volume[i], err) != 0)
             return -1;
     if (rebuild_conflicts(rebuild, err) != 0 || rebuild_parked(rebuild, err) != 0 ||
-        rebuild_history(rebuild, NULL, NULL, err) != 0 || rebuild_staged(rebuild, err) != 0)
+        rebuild_history(rebuild, NULL, NULL, err) != 0 || rebuild_snapshots(rebuild, err) != 0 ||
+        rebuild_staged(rebuild, err) != 0)
         return -1;
     return index_write(rebuild->index, INDEX_FULL, bind_tx, &bind, err);
 }

@@ -29,9 +29,10 @@ struct volume_rebuild_report {
     uint64_t unreachable; /* keys that cannot be shown as files */
     uint64_t history;     /* versions that were replaced or removed, kept in the bucket */
     uint64_t nameless;    /* the same without the record of their path: left where they are */
-    uint64_t conflicts;   /* losers in the bucket */
-    uint64_t parked;      /* objects that an exchange of names left, for fsck */
-    uint64_t volumeless;  /* of `.holdfast/` below the name of a volume that is not there */
+    uint64_t snapshots;
+    uint64_t conflicts;  /* losers in the bucket */
+    uint64_t parked;     /* objects that an exchange of names left, for fsck */
+    uint64_t volumeless; /* of `.holdfast/` below the name of a volume that is not there */
     /* Files that were staged when the index was lost: the bucket has these bytes, and they need not be fetched; they go up when the
      * gateway starts, with what they were made from as the condition; the bucket has something else there, and they become
      * conflicts at the start; nobody promised that they were whole, and they are conflicts marked torn; not needed, or of no

@@ -59,6 +59,9 @@ typedef int rebuild_skip_fn(void *arg, const struct index_volume *volume, const 
 int rebuild_history(struct rebuild *rebuild, rebuild_skip_fn *skip, void *arg,
                     struct err *err) MUST_CHECK;
 
+/* rebuild_snapshots.c: from a listing and the beginning of each manifest. */
+int rebuild_snapshots(struct rebuild *rebuild, struct err *err) MUST_CHECK;
+
 /* rebuild_kept.c: losers of conflicts, from a listing and a HEAD each. */
 int rebuild_conflicts(struct rebuild *rebuild, struct err *err) MUST_CHECK;
 /* What exchanges of names left: counted. */

@@ -438,6 +438,7 @@ struct object_attrs {
     uint32_t mode, uid, gid;
     int64_t mtime_ns;
     uint64_t rdev; /* 0: none was told */
+    char actor[64], run[64];
 };
 /* How the volume's objects are kept; NULL when the bucket decides. `out` points into `volume` and `room`. */
 struct object_room {

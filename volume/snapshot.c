@@ -26,7 +26,7 @@ fill(const struct index_snapshot *row, struct volume_snapshot *out)
     memset(out, 0, sizeof(*out));
     text_set(out->name, row->name);
     out->at_ns = row->at_ns;
-    out->published = row->state == INDEX_SNAPSHOT_PUBLISHED;
+    out->published = row->state != INDEX_SNAPSHOT_TAKEN;
     out->files = row->files;
     out->bytes = row->bytes;
     text_set(out->actor, row->actor);

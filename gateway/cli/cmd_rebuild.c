@@ -35,10 +35,11 @@ static json_t *
 report_json(const struct volume_rebuild_report *r)
 {
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:s, s:s}", "volumes",
-        (json_int_t)r->volumes, "files", (json_int_t)r->files, "folders", (json_int_t)r->folders,
-        "bytes", (json_int_t)r->bytes, "conflicts", (json_int_t)r->conflicts, "history",
-        (json_int_t)r->history, "nameless", (json_int_t)r->nameless, "unreachable",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:s, s:s}",
+        "volumes", (json_int_t)r->volumes, "files", (json_int_t)r->files, "folders",
+        (json_int_t)r->folders, "bytes", (json_int_t)r->bytes, "conflicts",
+        (json_int_t)r->conflicts, "history", (json_int_t)r->history, "snapshots",
+        (json_int_t)r->snapshots, "nameless", (json_int_t)r->nameless, "unreachable",
         (json_int_t)r->unreachable, "parked", (json_int_t)r->parked, "volumeless",
         (json_int_t)r->volumeless, "staged",
         json_pack("{s:I, s:I, s:I, s:I, s:I}", "uploads", (json_int_t)r->staged_uploads,
@@ -80,10 +81,10 @@ report_lines(const struct gateway_offline *offline, const struct volume_rebuild_
     format_size(r->bytes, size);
     print_line("rebuilt    %s from %s", offline->state, offline->store_url);
     print_line("found      %llu volumes, %llu files (%s) in %llu folders, %llu older versions, "
-               "%llu conflicts",
+               "%llu snapshots, %llu conflicts",
                (unsigned long long)r->volumes, (unsigned long long)r->files, size,
                (unsigned long long)r->folders, (unsigned long long)r->history,
-               (unsigned long long)r->conflicts);
+               (unsigned long long)r->snapshots, (unsigned long long)r->conflicts);
     staged_lines(r);
     if (r->unreachable > 0)
         print_line("keys       %llu cannot be shown as files", (unsigned long long)r->unreachable);

@@ -3,6 +3,7 @@
 #include "volume/fsck.h"
 #include "volume/history.h"
 #include "volume/rebuild.h"
+#include "volume/snapshot.h"
 
 /* INV-6, S31: what the bucket and the cache hold is enough. Trees that listings of folders and one listing of all have to show alike, and
  * every way in which staged bytes may stand to what lies at their key. */
@@ -433,6 +434,96 @@ older_versions_are_found(void **state)
         free((struct versions[]){ f, gone, hidden, f2, gone2, hidden2, hidden3 }[i].list);
 }
 
+/* ---- snapshots ---- */
+
+static int
+wait_published(void *arg, const struct volume_snapshot *snapshot, struct err *err)
+{
+    bool *out = arg;
+    (void)err;
+    *out = snapshot->published;
+    return 0;
+}
+
+/* One line for each entry: kind, path, size, sha256, and the bytes; new attributes give a version another id. */
+static char *
+past_lines(const char *name)
+{
+    struct volume_snapshot snapshot;
+    struct volume_past *past = NULL;
+    const struct volume_past_entry *entry;
+    struct buf out;
+    char bytes[256];
+    buf_init(&out, 1u << 20);
+    RUN_OK(rig.err, volume_snapshot_find(rig.service, rig.volume, name, &snapshot, &rig.err));
+    RUN_OK(rig.err, volume_past_open(rig.service, rig.volume, snapshot.at_ns, &past, &rig.err));
+    for (size_t at = 0; (entry = volume_past_next(past, &at)) != NULL;) {
+        ssize_t got = 0;
+        if (entry->kind != INDEX_DIR)
+            got = volume_past_read(rig.service, &rig.ctx, entry, bytes, sizeof(bytes), 0, &rig.err);
+        if (got < 0)
+            fail_msg("%s: %s", entry->path, rig.err.msg);
+        assert_int_equal(buf_appendf(&out, &rig.err, "%d %s %llu %s %.*s\n", (int)entry->kind,
+                                     entry->path, (unsigned long long)entry->size, entry->sha256,
+                                     (int)got, bytes),
+                         0);
+    }
+    volume_past_close(past);
+    return buf_steal(&out);
+}
+
+/* A snapshot shows the same after the index was lost: files that were there still, with new attributes, overwritten, removed since. */
+static void
+snapshots_are_found(void **state)
+{
+    (void)state;
+    struct volume_snapshot snapshot;
+    struct volume_attr attr;
+    bool published = false;
+    RUN_OK(rig.err, volume_make_dirs(rig.service, &rig.ctx, rig.volume, "d/e", &attr, &rig.err));
+    save("d/same", "same");
+    save("d/e/touched", "touched");
+    save("over", "old");
+    save("removed", "removed");
+    save("new\nline \xff", "a name");
+    flush();
+    RUN_OK(rig.err, volume_snapshot_create(rig.service, &rig.ctx, rig.volume, "before", &snapshot,
+                                           &rig.err));
+    for (int i = 0; i < 60000 && !published; i++) {
+        RUN_OK(rig.err,
+               volume_snapshot_each(rig.service, rig.volume, wait_published, &published, &rig.err));
+        clock_sleep_ns(NS_PER_MS);
+    }
+    assert_true(published);
+    clock_sleep_ns(2 * NS_PER_MS);
+    save("over", "new");
+    save("young", "not in it");
+    struct volume_name at = name_at("removed");
+    RUN_OK(rig.err, volume_remove(rig.service, &rig.ctx, &at, false, NULL, &rig.err));
+    struct volume_change change = { .bits = VOLUME_SET_MODE, .mode = 0600 };
+    RUN_OK(rig.err,
+           volume_setattr(rig.service, &rig.ctx, node_of("d/e/touched"), &change, &attr, &rig.err));
+    flush();
+    char *was = past_lines("before");
+    end_service();
+    remove_index();
+    rebuild();
+    assert_int_equal(report.snapshots, 1);
+    serve_again();
+    char *is = past_lines("before");
+    assert_string_equal(was, is);
+    free(was);
+    free(is);
+    RUN_OK(rig.err, volume_snapshot_delete(rig.service, rig.volume, "before", &rig.err));
+    flush();
+    struct store_object object;
+    store_object_init(&object);
+    assert_int_equal(
+        store_head(rig.mem, ".holdfast/snapshots/v/before.json.zst", 0, &object, &rig.err), -1);
+    assert_int_equal(rig.err.code, ERR_NOT_FOUND);
+    store_object_release(&object);
+}
+
 int
 main(void)
 {
@@ -441,7 +532,7 @@ main(void)
         TEST(a_tree_is_what_listings_show),   TEST(staged_bytes_go_up_on_their_base),
         TEST(what_landed_is_a_clean_copy),    TEST(a_base_that_is_gone_makes_a_conflict),
         TEST(a_lost_index_is_not_begun_anew), TEST(what_a_killed_rebuild_left_is_no_hindrance),
-        TEST(older_versions_are_found),
+        TEST(older_versions_are_found),       TEST(snapshots_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
