@@ -401,7 +401,8 @@ int index_history_usage(struct index_tx *tx, int64_t volume, uint64_t *count, ui
 enum index_snapshot_state {
     INDEX_SNAPSHOT_TAKEN = 1, /* its manifest is not in the bucket yet */
     INDEX_SNAPSHOT_PUBLISHED = 2,
-    INDEX_SNAPSHOT_FOUND = 3, /* by a rebuild: how it was stands in its manifest, the index knows less */
+    INDEX_SNAPSHOT_FOUND =
+        3, /* by a rebuild: how it was stands in its manifest, the index knows less */
 };
 struct index_snapshot {
     int64_t id; /* shares its numbers with versions */
