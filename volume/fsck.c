@@ -93,7 +93,7 @@ check_all(struct fsck *fsck, struct err *err)
         if (check_volume(fsck, volume, err) != 0)
             return -1;
     }
-    if (fsck_own(fsck, err) != 0 || fsck_history(fsck, err) != 0)
+    if (fsck_own(fsck, err) != 0 || fsck_history(fsck, err) != 0 || fsck_snapshots(fsck, err) != 0)
         return -1;
     return fsck->args->volume == 0 ? fsck_cache(fsck, err) : 0;
 }

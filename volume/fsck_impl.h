@@ -37,6 +37,8 @@ int fsck_cache(struct fsck *fsck, struct err *err) MUST_CHECK;
 int fsck_own(struct fsck *fsck, struct err *err) MUST_CHECK;
 /* fsck_history.c: copies of older versions. */
 int fsck_history(struct fsck *fsck, struct err *err) MUST_CHECK;
+/* fsck_snapshots.c: manifests. */
+int fsck_snapshots(struct fsck *fsck, struct err *err) MUST_CHECK;
 /* fsck_bytes.c: full: the bytes of a volume's objects. */
 int fsck_bytes(struct fsck *fsck, const struct index_volume *volume, struct err *err) MUST_CHECK;
 

@@ -102,6 +102,19 @@ flush_page(struct found *found, struct err *err)
     return 0;
 }
 
+/* For fsck: the index may have it. */
+static int
+known_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct look *look = arg;
+    struct index_snapshot row;
+    struct err missing = ERR_INIT;
+    look->done = index_snapshot_find(tx, look->row.volume, look->row.name, &row, &missing) == 0;
+    return look->done || missing.code == ERR_NOT_FOUND
+               ? 0
+               : err_set(err, missing.code, "%s", missing.msg);
+}
+
 static int
 add_manifest(void *arg, const struct store_list_entry *entry, struct err *err)
 {
@@ -127,6 +140,8 @@ add_manifest(void *arg, const struct store_list_entry *entry, struct err *err)
     look->row.volume = known->id;
     look->row.state = INDEX_SNAPSHOT_FOUND;
     text_set(look->key, entry->key);
+    if (index_read(found->rebuild->index, known_tx, look, err) != 0 || look->done)
+        return look->done ? 0 : -1;
     return ++found->count < REBUILD_BATCH ? 0 : flush_page(found, err);
 }
 

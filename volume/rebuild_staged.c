@@ -489,7 +489,8 @@ static int
 take_all(struct staged *staged, struct err *err)
 {
     const struct file *newest = NULL;
-    qsort(staged->file, staged->count, sizeof(*staged->file), by_node);
+    if (staged->count > 0)
+        qsort(staged->file, staged->count, sizeof(*staged->file), by_node);
     for (size_t i = 0; i < staged->count; i++) {
         const struct file *file = &staged->file[i];
         if (i == 0 || !same_node(file, file - 1))

@@ -101,6 +101,23 @@ for id in $(api GET /v1/conflicts | jq -r '.conflicts[].id'); do cat "$C/$id"; d
 printf '%s\n' 'bytes of missing' 'bytes of parked' mine | sort >"$WORK/kept.want"
 check_same 'kept bytes' "$WORK/kept.want" "$WORK/kept"
 
+# ---- snapshots and older versions ----
+S=$BUCKET/.holdfast/snapshots/v
+check_status 0 "$HOLDFAST" snapshot create v one
+wait_until 20 test -s "$S/one.json.zst" || fail 'no manifest'
+fsck 0
+cp -p --preserve=all "$S/one.json.zst" "$S/two.json.zst"
+rm "$S/one.json.zst"
+fsck 1 --repair
+found snapshot-missing .holdfast/snapshots/v/one.json.zst
+found snapshot-unknown .holdfast/snapshots/v/two.json.zst
+wait_until 20 test -s "$S/one.json.zst" || fail 'the manifest is not written again'
+check_eq 'both' 'one two' "$("$HOLDFAST" snapshot list v --json | jq -r '[.snapshots[].name] | sort | join(" ")')"
+check_status 0 "$HOLDFAST" snapshot diff v two
+for s in one two; do check_status 0 "$HOLDFAST" snapshot delete v "$s"; done
+flushed
+fsck 0
+
 # ---- bytes that are wrong, which only reading tells ----
 file=$(content_of 'bytes of wrong')
 printf 'BYTES' | dd of="$file" conv=notrunc status=none

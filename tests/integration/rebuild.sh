@@ -63,6 +63,21 @@ echo other >"$WORK/o"
 check_status 0 "$HOLDFAST" put "$WORK/o" other:/o
 same_tree 'before anything is lost'
 
+# ---- older versions, and a snapshot ----
+both 'echo second >a/1 && echo passing >a/passing'
+check_status 0 "$HOLDFAST" flush --timeout 60
+check_status 0 "$HOLDFAST" snapshot create v first
+wait_until 20 test -s "$BUCKET/.holdfast/snapshots/v/first.json.zst" || fail 'no manifest'
+both 'echo third >a/1 && rm a/passing && chmod 600 a/b/22 && touch -d @1000000000 a/b/22'
+check_status 0 "$HOLDFAST" flush --timeout 60
+versions() { # every older one of two files; who ended it only the index knows
+    for f in a/1 a/passing; do
+        "$HOLDFAST" history "v:/$f" --json | jq -c '.versions[] | select(.present | not) | del(.gone)'
+    done | sort
+}
+versions >"$WORK/versions.before"
+check_eq 'older versions' 3 "$(wc -l <"$WORK/versions.before")"
+
 # ---- conflicts, kept in the bucket ----
 unmounted
 gateway_stop
@@ -120,12 +135,14 @@ check_status 0 rebuild --json
 note "rebuilt: $(jq -c . "$WORK/out")"
 check_eq 'volumes' 2 "$(number .volumes)"
 check_eq 'conflicts' 2 "$(number .conflicts)"
+check_eq 'older versions' 3 "$(number .history)"
+check_eq 'snapshots' 1 "$(number .snapshots)"
 check_eq 'files that go up' 4 "$(number .staged.uploads)"
 check_eq 'files that met something newer' 1 "$(number .staged.conflicts)"
 check_eq 'torn files' 1 "$(number .staged.torn)"
 objects=$(find "$BUCKET/v" "$BUCKET/deep/er" \( -type f -o -type d -empty \) | wc -l)
 [ "$(number .requests.head)" -lt 20 ] || fail "a HEAD for each of $objects objects: $(number .requests.head)"
-check_eq 'no bytes are fetched but three documents' 3 "$(number .requests.get)"
+check_eq 'no bytes are fetched but four documents' 4 "$(number .requests.get)"
 # Once more, over a whole index: the same again, and the former one is kept.
 check_status 0 rebuild --json
 check_eq 'the second time' 4 "$(number .staged.uploads)"
@@ -148,6 +165,17 @@ check_eq 'one of them torn' 1 "$(grep -c ' open torn ' "$WORK/conflicts.after")"
 for id in $(cut -d' ' -f1 "$WORK/conflicts.after"); do cat "$BUCKET/.holdfast/conflicts/v/$id"; done | sort >"$WORK/losers"
 printf '%s\n' mine 'mine too' 'never closed' 'made from what somebody else replaces' | sort >"$WORK/losers.want"
 check_same 'the bytes of the losers' "$WORK/losers.want" "$WORK/losers"
+versions >"$WORK/versions.after"
+check_eq 'every older version' '' "$(comm -23 "$WORK/versions.before" "$WORK/versions.after")"
+check_eq 'one more since' 4 "$(wc -l <"$WORK/versions.after")"
+check_eq 'the bytes of an older one' 1 "$("$HOLDFAST" get v:/a/1 - --version "$(jq -r 'select(.path == "a/1") | .id' "$WORK/versions.before" | sort | head -n 1)")"
+check_eq 'the snapshot' 'first true' "$("$HOLDFAST" snapshot list v --json | jq -r '.snapshots[] | "\(.name) \(.published)"')"
+check_status 0 "$HOLDFAST" snapshot restore v first --path a/passing
+check_eq 'a removed file from the snapshot' passing "$(cat "$M/a/passing")"
+check_status 0 "$HOLDFAST" snapshot restore v first --path a/1
+check_eq 'an overwritten one' second "$(cat "$M/a/1")"
+echo 'an old one, new bytes' >"$M/a/1" && rm "$M/a/passing"
+check_status 0 "$HOLDFAST" flush --timeout 60
 check_eq 'settings' '604800000000000 1073741824' "$("$HOLDFAST" volume show v --json | jq -r '"\(.history_days * 86400000000000) \(.quota)"')"
 check_eq 'more settings' 'deep/er/ close' "$("$HOLDFAST" volume show other --json | jq -r '"\(.prefix) \(.sync)"')"
 check_eq 'the other volume' other "$("$HOLDFAST" cat other:/o)"
