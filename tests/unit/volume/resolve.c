@@ -81,8 +81,9 @@ assert_ended(const char *id)
 static void
 restart(void)
 {
+    bool weak = rig.hook->weak_delete;
     volume_service_close(rig.service, 0);
-    rig_serve(&(struct rig_options){ .weak_delete = rig.hook->weak_delete });
+    rig_serve(&(struct rig_options){ .weak_delete = weak });
 }
 
 static void
@@ -157,7 +158,7 @@ static void
 sibling_of(const char *stem, const char *end, char out[LIMIT_PATH + 1])
 {
     char four[5];
-    (void)snprintf(four, sizeof(four), "%s", lost.id + 22);
+    (void)snprintf(four, sizeof(four), "%.4s", lost.id + 22);
     for (char *c = four; *c != '\0'; c++)
         *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
     (void)snprintf(out, LIMIT_PATH + 1, "%s (conflict %s)%s", stem, four, end);

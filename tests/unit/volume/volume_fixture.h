@@ -485,7 +485,7 @@ assert_reads(const char *path, const char *text)
 static inline void
 assert_bucket(const char *path, const char *text)
 {
-    char key[LIMIT_KEY + 1];
+    char key[LIMIT_KEY + 8];
     char *data = NULL;
     size_t len;
     struct err err = ERR_INIT;
@@ -499,7 +499,7 @@ assert_bucket(const char *path, const char *text)
 static inline bool
 in_bucket(const char *path)
 {
-    char key[LIMIT_KEY + 1];
+    char key[LIMIT_KEY + 8];
     struct err err = ERR_INIT;
     (void)snprintf(key, sizeof(key), "v/%s", path);
     return store_head(rig.mem, key, 0, NULL, &err) == 0;
@@ -509,7 +509,7 @@ in_bucket(const char *path)
 static inline void
 foreign_put_meta(const char *path, const char *text, const struct meta *meta)
 {
-    char key[LIMIT_KEY + 1];
+    char key[LIMIT_KEY + 8];
     (void)snprintf(key, sizeof(key), "v/%s", path);
     struct store_put put = { .key = key, .meta = meta };
     put.body = (struct store_body){ .mem = text, .size = strlen(text), .fd = -1 };
@@ -526,7 +526,7 @@ foreign_put(const char *path, const char *text)
 static inline void
 foreign_delete(const char *path)
 {
-    char key[LIMIT_KEY + 1];
+    char key[LIMIT_KEY + 8];
     enum store_outcome outcome;
     (void)snprintf(key, sizeof(key), "v/%s", path);
     struct store_delete del = { .key = key };
