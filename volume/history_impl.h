@@ -52,4 +52,22 @@ int restore_do(struct volume_service *service, const struct volume_ctx *ctx,
                const struct volume_restore *want, const struct restore_plan *plan, const char *word,
                struct volume_restore_result *out, struct err *err) MUST_CHECK;
 
+/* ---- undo_nodes.c ---- */
+
+struct undo_node {
+    int64_t node;      /* 0: a free place */
+    size_t file, gone; /* places in the lists of undo.c, from 1; 0: none. gone: the first one */
+    bool made;         /* by the run, which says so: a symlink, a folder */
+    bool removed;      /* by the run */
+};
+struct undo_nodes {
+    struct undo_node *slot;
+    size_t count, cap;
+};
+/* The place of a node (> 0), made where there is none; until the next call. NULL without memory. */
+struct undo_node *undo_nodes_add(struct undo_nodes *nodes, int64_t node, struct err *err);
+/* Never NULL: all 0 for a node that is not there. */
+const struct undo_node *undo_nodes_get(const struct undo_nodes *nodes, int64_t node);
+void undo_nodes_release(struct undo_nodes *nodes);
+
 #endif

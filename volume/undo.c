@@ -28,6 +28,7 @@ struct undo {
     struct index_tx *tx;
     struct index_volume volume;
     struct restore_plan *plan;
+    struct undo_nodes nodes;
     struct undo_file *file;
     size_t file_count, file_cap;
     struct index_change *change;
@@ -66,19 +67,20 @@ static int
 add_version(void *arg, const struct index_version *row, struct err *err)
 {
     struct undo *call = arg;
-    struct undo_file *file = NULL;
-    if (row->volume != call->want->volume)
+    if (row->volume != call->want->volume || row->node == 0)
         return 0;
-    for (size_t i = 0; i < call->file_count && file == NULL; i++)
-        if (call->file[i].node == row->node)
-            file = &call->file[i];
-    if (file == NULL) {
+    struct undo_node *node = undo_nodes_add(&call->nodes, row->node, err);
+    if (node == NULL)
+        return -1;
+    if (node->file == 0) {
         if (!GROW(call->file, call->file_count, call->file_cap, err))
             return -1;
-        file = &call->file[call->file_count++];
-        *file = (struct undo_file){ .node = row->node, .first_id = row->id };
-        text_set(file->base, row->base_version);
+        node->file = ++call->file_count;
+        struct undo_file *first = &call->file[node->file - 1];
+        *first = (struct undo_file){ .node = row->node, .first_id = row->id };
+        text_set(first->base, row->base_version);
     }
+    struct undo_file *file = &call->file[node->file - 1];
     text_set(file->last, row->version);
     text_set(file->path, row->path);
     return 0;
@@ -88,10 +90,13 @@ static int
 add_change(void *arg, const struct index_change *row, struct err *err)
 {
     struct undo *call = arg;
-    if (row->volume != call->want->volume)
+    if (row->volume != call->want->volume || row->node == 0)
         return 0;
-    if (!GROW(call->change, call->change_count, call->change_cap, err))
+    struct undo_node *node = undo_nodes_add(&call->nodes, row->node, err);
+    if (node == NULL || !GROW(call->change, call->change_count, call->change_cap, err))
         return -1;
+    node->made = node->made || strcmp(row->op, "make") == 0;
+    node->removed = node->removed || strcmp(row->op, "delete") == 0;
     call->change[call->change_count++] = *row;
     return 0;
 }
@@ -100,11 +105,14 @@ static int
 add_gone(void *arg, const struct index_history *row, struct err *err)
 {
     struct undo *call = arg;
-    if (row->volume != call->want->volume || row->state != INDEX_HISTORY_KEPT)
+    if (row->volume != call->want->volume || row->state != INDEX_HISTORY_KEPT || row->node == 0)
         return 0;
-    if (!GROW(call->gone, call->gone_count, call->gone_cap, err))
+    struct undo_node *node = undo_nodes_add(&call->nodes, row->node, err);
+    if (node == NULL || !GROW(call->gone, call->gone_count, call->gone_cap, err))
         return -1;
     call->gone[call->gone_count++] = *row;
+    if (node->gone == 0)
+        node->gone = call->gone_count;
     return 0;
 }
 
@@ -112,19 +120,15 @@ add_gone(void *arg, const struct index_history *row, struct err *err)
 static const struct index_history *
 first_gone(const struct undo *call, int64_t node)
 {
-    for (size_t i = 0; i < call->gone_count; i++)
-        if (call->gone[i].node == node)
-            return &call->gone[i];
-    return NULL;
+    size_t at = undo_nodes_get(&call->nodes, node)->gone;
+    return at > 0 ? &call->gone[at - 1] : NULL;
 }
 
 static struct undo_file *
 file_of(const struct undo *call, int64_t node)
 {
-    for (size_t i = 0; i < call->file_count; i++)
-        if (call->file[i].node == node)
-            return &call->file[i];
-    return NULL;
+    size_t at = undo_nodes_get(&call->nodes, node)->file;
+    return at > 0 ? &call->file[at - 1] : NULL;
 }
 
 /* Whether the run made this file, link or folder: before it there was nothing. */
@@ -133,9 +137,8 @@ is_made(const struct undo *call, int64_t node)
 {
     const struct index_history *before = first_gone(call, node);
     const struct undo_file *file = file_of(call, node);
-    for (size_t i = 0; i < call->change_count; i++)
-        if (call->change[i].node == node && strcmp(call->change[i].op, "make") == 0)
-            return true;
+    if (undo_nodes_get(&call->nodes, node)->made)
+        return true;
     return file != NULL && file->base[0] == '\0' &&
            (before == NULL || strcmp(before->run, call->want->run) == 0);
 }
@@ -405,11 +408,10 @@ plan_removed(struct undo *call, const struct index_change *row, struct err *err)
 static bool
 ended_by_run(const struct undo *call, const struct undo_file *file)
 {
+    if (undo_nodes_get(&call->nodes, file->node)->removed)
+        return true;
     for (size_t i = 0; i < call->gone_count; i++)
         if (call->gone[i].node == file->node && strcmp(call->gone[i].version, file->last) == 0)
-            return true;
-    for (size_t i = 0; i < call->change_count; i++)
-        if (call->change[i].node == file->node && strcmp(call->change[i].op, "delete") == 0)
             return true;
     return false;
 }
@@ -576,6 +578,7 @@ volume_undo(struct volume_service *service, const struct volume_ctx *ctx,
     if (rc == 0)
         rc = restore_do(service, ctx, want, &plan, "undo", out, err);
     restore_release(&plan);
+    undo_nodes_release(&call.nodes);
     free(call.file);
     free(call.change);
     free(call.gone);
