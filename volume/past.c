@@ -167,6 +167,7 @@ see_file(struct building *call, const struct index_node *node, const char *path,
     entry->mtime_ns = attr.mtime_ns;
     const char *version = newest ? attr.version : node->version;
     if (!newest) {
+        entry->mtime_ns = 0; /* these are the newest bytes' */
         entry->key = past_text(call->past, node->key, err);
         entry->etag = past_text(call->past, node->etag, err);
         if (entry->key == NULL || entry->etag == NULL)

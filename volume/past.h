@@ -10,6 +10,7 @@
  */
 struct volume_past;
 struct volume_past_entry {
+    int64_t volume;
     const char *path; /* "" is the volume itself */
     enum index_kind kind;
     uint64_t size;
@@ -19,7 +20,7 @@ struct volume_past_entry {
     const char *copy;       /* its copy in the history; "": it lies at a file's key */
     const char *key, *etag; /* then: which, when `past` was made; "": the newest bytes of `node` */
     int64_t node;           /* 0: unknown */
-    uint32_t mode;          /* with file type; 0: nobody has looked yet (volume_past_look()) */
+    uint32_t mode; /* with file type; 0, as the time: nobody has looked yet (volume_past_look()) */
     uint32_t uid, gid;
     int64_t mtime_ns;
 };
@@ -53,7 +54,14 @@ typedef int volume_past_diff_fn(void *arg, const struct volume_past_difference *
 int volume_past_diff(const struct volume_past *then, const struct volume_past *now,
                      const char *prefix, volume_past_diff_fn *fn, void *arg,
                      struct err *err) MUST_CHECK;
-/* Mode, owner and time of a copy that nobody has looked at; asks the store (ctx->nowait: ERR_AGAIN). `out` is a copy of `entry`. */
+/* Whether mode, owner and time of an entry are known without asking the store. */
+static inline bool
+volume_past_looked(const struct volume_past_entry *entry)
+{
+    bool somewhere = entry->copy[0] != '\0' || entry->key[0] != '\0';
+    return entry->kind == INDEX_DIR || !somewhere || (entry->mode != 0 && entry->mtime_ns != 0);
+}
+/* Mode, owner and time where nobody has looked yet; asks the store (ctx->nowait: ERR_AGAIN). `out` is a copy of `entry`. */
 int volume_past_look(struct volume_service *service, const struct volume_ctx *ctx,
                      const struct volume_past_entry *entry, struct volume_past_entry *out,
                      struct err *err) MUST_CHECK;

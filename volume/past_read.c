@@ -10,6 +10,9 @@
 
 /* Bytes and attributes of versions of the past. What was the present version when the past was made may have become history since. */
 
+#define TRIES 4u           /* a version goes from its file to its key to the history */
+#define CHANGES_MOST 1000u /* of the last ones that are looked through */
+
 /* ---- attributes of copies ---- */
 
 struct look_call {
@@ -38,58 +41,69 @@ kind_of(uint32_t mode)
     return S_ISLNK(mode) ? INDEX_SYMLINK : S_ISREG(mode) ? INDEX_FILE : INDEX_SPECIAL;
 }
 
-int
-volume_past_look(struct volume_service *service, const struct volume_ctx *ctx,
-                 const struct volume_past_entry *entry, struct volume_past_entry *out,
-                 struct err *err)
+/* ERR_NOT_FOUND, ERR_CONFLICT: not that version, any more. */
+static int
+ask_attrs(struct volume_service *service, const struct volume_ctx *ctx, const char *key,
+          const char *etag, struct object_attrs *out, struct err *err)
 {
-    struct index_history row;
     struct store_object object;
     struct observed seen;
-    struct look_call call = { .id = entry->copy };
+    if (ctx->nowait)
+        return err_set(err, ERR_AGAIN, "the bucket has to be asked");
+    store_object_init(&object);
+    int rc = store_head(service->store, key, service_deadline(ctx), &object, err);
+    if (rc == 0 && etag[0] != '\0' && strcmp(object.etag, etag) != 0)
+        rc = err_set(err, ERR_CONFLICT, "another version lies there");
+    if (rc == 0)
+        object_read(&object, &seen, out);
+    store_object_release(&object);
+    if (rc == 0 && !out->has_mode)
+        out->mode = S_IFREG | 0644;
+    return rc;
+}
+
+static void
+set_attrs(struct volume_past_entry *out, const struct object_attrs *attrs)
+{
+    out->mode = attrs->mode;
+    out->uid = attrs->uid;
+    out->gid = attrs->gid;
+    out->mtime_ns = attrs->mtime_ns;
+    out->kind = kind_of(attrs->mode);
+}
+
+static int
+look_at_copy(struct volume_service *service, const struct volume_ctx *ctx, const char *id,
+             struct volume_past_entry *out, struct err *err)
+{
+    struct index_history row;
+    struct look_call call = { .id = id };
     char key[LIMIT_KEY + 1];
-    *out = *entry;
-    if (entry->mode != 0 || entry->copy[0] == '\0')
-        return 0;
-    if (history_row(service, entry->copy, &row, key, err) != 0)
+    if (history_row(service, id, &row, key, err) != 0)
         return -1;
-    if (row.mode == 0) {
-        if (ctx->nowait)
-            return err_set(err, ERR_AGAIN, "the bucket has to be asked");
-        store_object_init(&object);
-        int rc = store_head(service->store, key, service_deadline(ctx), &object, err);
-        if (rc == 0)
-            object_read(&object, &seen, &call.attrs);
-        store_object_release(&object);
-        if (rc != 0)
-            return -1;
-        if (!call.attrs.has_mode)
-            call.attrs.mode = S_IFREG | 0644;
-        if (index_write(service->index, INDEX_NORMAL, looked_tx, &call, err) != 0)
-            return -1;
-        row.mode = call.attrs.mode;
-        row.uid = call.attrs.uid;
-        row.gid = call.attrs.gid;
-        row.mtime_ns = call.attrs.mtime_ns;
-    }
-    out->mode = row.mode;
-    out->uid = row.uid;
-    out->gid = row.gid;
-    out->mtime_ns = row.mtime_ns;
-    out->kind = kind_of(row.mode);
+    call.attrs.mode = row.mode;
+    call.attrs.uid = row.uid;
+    call.attrs.gid = row.gid;
+    call.attrs.mtime_ns = row.mtime_ns;
+    if (row.mode == 0 && (ask_attrs(service, ctx, key, "", &call.attrs, err) != 0 ||
+                          index_write(service->index, INDEX_NORMAL, looked_tx, &call, err) != 0))
+        return -1;
+    set_attrs(out, &call.attrs);
     return 0;
 }
 
-/* ---- bytes ---- */
+/* ---- where it lies ---- */
 
-/* Where a version lies now: at the file that has it still, or in the history. */
+/* Where a version lies now: at the file that has it still, in the history, or, removed and not copied yet, at its key. */
 struct find_call {
     const struct volume_past_entry *entry;
+    unsigned seen;
     char origin[LIMIT_ETAG];
     struct index_tx *tx;
     bool present;
     bool unknown; /* only a listing has shown the file */
     char id[ULID_SIZE];
+    char key[LIMIT_KEY + 1], etag[LIMIT_ETAG]; /* "": not there */
 };
 
 static int
@@ -146,6 +160,59 @@ has_these_bytes(struct index_tx *tx, const struct index_node *node,
 }
 
 static int
+match_key(struct find_call *call, const char *name, struct err *err)
+{
+    struct index_key key;
+    struct err missing = ERR_INIT;
+    char origin[LIMIT_ETAG];
+    if (index_key_get(call->tx, name, &key, &missing) != 0)
+        return missing.code == ERR_NOT_FOUND ? 0 : err_set(err, missing.code, "%s", missing.msg);
+    if (history_origin(call->tx, key.version, origin, err) != 0)
+        return -1;
+    if (strcmp(key.version[0] != '\0' ? origin : key.etag, call->origin) == 0) {
+        text_set(call->key, key.key);
+        text_set(call->etag, key.etag);
+    }
+    return 0;
+}
+
+static int
+match_change(void *arg, const struct index_change *row, struct err *err)
+{
+    struct find_call *call = arg;
+    bool of_it = row->node == call->entry->node && row->key[0] != '\0';
+    if (call->seen++ == CHANGES_MOST)
+        return 1;
+    if (of_it && match_key(call, row->key, err) != 0)
+        return -1;
+    return of_it;
+}
+
+/* Its name is gone; the worker has not come yet. */
+static int
+find_removed(struct find_call *call, struct err *err)
+{
+    char name[LIMIT_KEY + 1];
+    struct index_volume volume;
+    const struct volume_past_entry *entry = call->entry;
+    if (entry->key[0] != '\0') {
+        text_set(call->key, entry->key);
+        text_set(call->etag, entry->etag);
+        return 0;
+    }
+    if (index_volume_get(call->tx, entry->volume, &volume, err) != 0)
+        return -1;
+    int len = snprintf(name, sizeof(name), "%s%s", volume.prefix, entry->path);
+    if (len > 0 && (size_t)len < sizeof(name) && match_key(call, name, err) != 0)
+        return -1;
+    call->seen = 0;
+    return call->key[0] != '\0' || entry->node == 0
+               ? 0
+               : index_change_since(call->tx, entry->volume, entry->made_ns, match_change, call,
+                                    err);
+}
+
+static int
 find_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct find_call *call = arg;
@@ -170,9 +237,18 @@ find_tx(struct index_tx *tx, void *arg, struct err *err)
     if (entry->node != 0 &&
         index_history_of_node(tx, entry->node, UINT32_MAX, match_row, call, err) != 0)
         return -1;
-    if (call->id[0] == '\0' && ulid_valid(entry->version))
-        return index_history_of_version(tx, entry->version, match_row, call, err);
-    return 0;
+    if (call->id[0] == '\0' && ulid_valid(entry->version) &&
+        index_history_of_version(tx, entry->version, match_row, call, err) != 0)
+        return -1;
+    return call->id[0] != '\0' ? 0 : find_removed(call, err);
+}
+
+static int
+find(struct volume_service *service, struct find_call *call, struct err *err)
+{
+    call->present = false;
+    call->id[0] = call->key[0] = '\0';
+    return index_read(service->index, find_tx, call, err);
 }
 
 /* The version of the handle is fixed when it is opened: what it is, is looked at again behind that. */
@@ -189,8 +265,7 @@ read_present(struct volume_service *service, const struct volume_ctx *ctx, struc
     volume_file_close(file, &reader);
     if (got < 0)
         return -1;
-    call->present = false;
-    if (index_read(service->index, find_tx, call, err) != 0)
+    if (find(service, call, err) != 0)
         return -1;
     return call->present ? got : err_set(err, ERR_AGAIN, "it is being replaced at this moment");
 }
@@ -239,6 +314,75 @@ know_node(struct volume_service *service, const struct volume_ctx *ctx, struct f
     return bucket_complete_node(service, ctx, call->entry->node, err);
 }
 
+static bool
+moves_on(enum err_code code)
+{
+    return code == ERR_AGAIN || code == ERR_NOT_FOUND || code == ERR_CONFLICT;
+}
+
+/* One that lay at a key, where it may be no more. */
+static int
+look_at_key(struct volume_service *service, const struct volume_ctx *ctx, struct find_call *call,
+            struct volume_past_entry *out, struct err *err)
+{
+    struct object_attrs attrs = { 0 };
+    if (find(service, call, err) != 0)
+        return -1;
+    if (call->id[0] != '\0')
+        return look_at_copy(service, ctx, call->id, out, err);
+    if (ask_attrs(service, ctx, call->key, call->etag, &attrs, err) != 0)
+        return -1;
+    set_attrs(out, &attrs);
+    return 0;
+}
+
+int
+volume_past_look(struct volume_service *service, const struct volume_ctx *ctx,
+                 const struct volume_past_entry *entry, struct volume_past_entry *out,
+                 struct err *err)
+{
+    struct err why = ERR_INIT;
+    *out = *entry;
+    if (volume_past_looked(entry))
+        return 0;
+    if (entry->copy[0] != '\0')
+        return look_at_copy(service, ctx, entry->copy, out, err);
+    scope_free struct find_call *call = calloc(1, sizeof(*call));
+    if (call == NULL)
+        return err_nomem(err);
+    call->entry = entry;
+    for (unsigned i = 0; i < TRIES; i++) {
+        why = (struct err)ERR_INIT;
+        if (look_at_key(service, ctx, call, out, &why) == 0)
+            return 0;
+        if (ctx->nowait || !moves_on(why.code))
+            break;
+    }
+    *err = why;
+    return -1;
+}
+
+/* ---- read ---- */
+
+/* Once. ERR_AGAIN, ERR_NOT_FOUND, ERR_CONFLICT: it may have moved on meanwhile. */
+static ssize_t
+read_found(struct volume_service *service, const struct volume_ctx *ctx, struct find_call *call,
+           const struct aside_part *part, struct err *err)
+{
+    const struct volume_past_entry *entry = call->entry;
+    if (call->present && entry->kind == INDEX_SYMLINK)
+        return read_target(service, ctx, entry->node, part, err);
+    if (call->present)
+        return read_present(service, ctx, call, part, err);
+    if (call->id[0] != '\0')
+        return volume_history_read(service, ctx, call->id, part->out, part->len, part->off, err);
+    if (call->key[0] == '\0')
+        return err_set(err, ERR_NOT_FOUND, "this version of '%s' is not kept any more",
+                       entry->path);
+    struct aside_object object = { .key = call->key, .etag = call->etag, .size = entry->size };
+    return aside_read(service, ctx, &object, part, err);
+}
+
 ssize_t /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 volume_past_read(struct volume_service *service, const struct volume_ctx *ctx,
                  const struct volume_past_entry *entry, void *out, size_t len, uint64_t off,
@@ -246,26 +390,24 @@ volume_past_read(struct volume_service *service, const struct volume_ctx *ctx,
 {
     scope_free struct find_call *call = calloc(1, sizeof(*call));
     struct aside_part part = { out, len, off };
+    struct err why = ERR_INIT;
     if (call == NULL)
         return err_nomem(err);
     if (entry->copy[0] != '\0')
         return volume_history_read(service, ctx, entry->copy, out, len, off, err);
     call->entry = entry;
-    if (know_node(service, ctx, call, err) != 0 ||
-        index_read(service->index, find_tx, call, err) != 0)
+    if (know_node(service, ctx, call, err) != 0)
         return -1;
-    if (call->present && entry->kind == INDEX_SYMLINK)
-        return read_target(service, ctx, entry->node, &part, err);
-    if (call->present) {
-        ssize_t got = read_present(service, ctx, call, &part, err);
-        if (got >= 0 || err->code != ERR_AGAIN || ctx->nowait)
+    for (unsigned i = 0; i < TRIES; i++) {
+        why = (struct err)ERR_INIT;
+        if (find(service, call, err) != 0)
+            return -1;
+        ssize_t got = read_found(service, ctx, call, &part, &why);
+        if (got >= 0)
             return got;
+        if (ctx->nowait || !moves_on(why.code))
+            break;
     }
-    if (call->id[0] != '\0')
-        return volume_history_read(service, ctx, call->id, out, len, off, err);
-    if (entry->key[0] == '\0')
-        return err_set(err, ERR_NOT_FOUND, "this version of '%s' is not kept any more",
-                       entry->path);
-    struct aside_object object = { .key = entry->key, .etag = entry->etag, .size = entry->size };
-    return aside_read(service, ctx, &object, &part, err);
+    *err = why;
+    return -1;
 }

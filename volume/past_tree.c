@@ -45,9 +45,13 @@ past_add(struct volume_past *past, const char *path, struct err *err)
         past->cap = cap;
     }
     struct volume_past_entry *entry = &past->entry[past->count];
-    *entry = (struct volume_past_entry){
-        .kind = INDEX_FILE, .version = "", .sha256 = "", .copy = "", .key = "", .etag = ""
-    };
+    *entry = (struct volume_past_entry){ .volume = past->volume,
+                                         .kind = INDEX_FILE,
+                                         .version = "",
+                                         .sha256 = "",
+                                         .copy = "",
+                                         .key = "",
+                                         .etag = "" };
     entry->path = past_text(past, path, err);
     if (entry->path == NULL)
         return NULL;
