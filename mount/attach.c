@@ -249,6 +249,7 @@ attach_session(struct entry *entry, const struct volume_info *volume, int64_t ro
         .park = service->park,
         .lender = service->lender,
         .events = service->events,
+        .pasts = service->pasts,
         .id = entry->info.id,
         .volume = volume->id,
         .root = root,

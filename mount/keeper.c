@@ -107,6 +107,7 @@ keeper_main(void *arg)
             sleep_locked(service, span);
             pthread_mutex_unlock(&service->mutex);
             settle(service);
+            past_cache_sweep(service->pasts);
             pthread_mutex_lock(&service->mutex);
             continue;
         }

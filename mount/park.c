@@ -176,6 +176,12 @@ park_start(struct park_call *call, enum park_pool pool)
 }
 
 void
+park_again(struct park_call *call)
+{
+    hand_over(call, PARK_STORE);
+}
+
+void
 park_start_here(struct park_call *call)
 {
     list(call);

@@ -64,6 +64,8 @@ void park_interrupt(struct park *park, uint32_t slot, const void *key);
 /* The call stays until as many park_release(), whatever `run` answers: for an answer that somebody else gives. */
 void park_hold(struct park_call *call);
 void park_release(struct park_call *call);
+/* Runs it once more on the store pool, for a `run` that took a hold for that and answered nothing; takes the hold. */
+void park_again(struct park_call *call);
 unsigned park_count(struct park *park);
 
 #endif

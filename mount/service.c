@@ -145,7 +145,9 @@ start_parts(struct mount_service *service, struct err *err)
     service->notifier = notifier_new(sessions_of, service, NOTIFY_QUEUE, err);
     if (service->notifier)
         service->events = event_log_new(err);
-    if (!service->events || start_watching(service, err) < 0 || start_lending(service, err) < 0)
+    if (service->events)
+        service->pasts = past_cache_new(args->volumes, err);
+    if (!service->pasts || start_watching(service, err) < 0 || start_lending(service, err) < 0)
         return -1;
     if (pthread_create(&service->keeper, NULL, keeper_main, service) != 0)
         return err_set(err, ERR_NOMEM, "no thread for the mounts");
@@ -238,6 +240,7 @@ mount_service_close(struct mount_service *service, int64_t deadline_ns)
     park_free(service->park);
     if (!unserved)
         mounter_end(service->mounter);
+    past_cache_free(service->pasts);
     event_log_free(service->events);
     mounter_free(service->mounter);
     pthread_cond_destroy(&service->changed);

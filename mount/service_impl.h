@@ -8,6 +8,7 @@
 #include "mount/mounter.h"
 #include "mount/notify.h"
 #include "mount/park.h"
+#include "mount/past_cache.h"
 #include "mount/session.h"
 
 /* One mount. `busy` is the right to change it, taken under the service's mutex and kept while calls block without it. */
@@ -32,6 +33,7 @@ struct mount_service {
     struct park *park;
     struct notifier *notifier;
     struct event_log *events;
+    struct past_cache *pasts;
     struct watch *watch;
     struct lender *lender; /* NULL: no mounter, so no passthrough */
     pthread_mutex_t

@@ -18,11 +18,13 @@
  */
 struct session;
 struct lender;
+struct past_cache;
 
 struct session_args {
     struct volume_service *volumes;
     struct park *park;        /* shared by all mounts */
     struct event_log *events; /* likewise; NULL: `.holdfast/events` tells nothing */
+    struct past_cache *pasts; /* likewise; NULL: `.holdfast/at` has none */
     struct lender *lender;    /* NULL: no passthrough */
     int64_t id;               /* connection number = mount id */
     int64_t volume;

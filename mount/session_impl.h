@@ -10,6 +10,7 @@
 #include "mount/backing.h"
 #include "mount/handle.h"
 #include "mount/ino.h"
+#include "mount/number.h"
 #include "mount/session.h"
 #include "mount/virtual.h"
 #include "volume/locks.h"
@@ -48,6 +49,19 @@ struct session_virtual {
     _Atomic int64_t lease_end_ns; /* wall, 0: none */
 };
 
+/* Of `.holdfast/at/` and `.holdfast/versions/`. */
+#define OLD_TIMES 8u
+struct old_list;
+struct session_at {
+    pthread_mutex_t mutex; /* times and lists; a leaf */
+    struct number_table numbers;
+    struct old_time {
+        char text[32];                    /* a duration; "": none */
+        int64_t at_ns, begun_ns, used_ns; /* wall, and mono */
+    } time[OLD_TIMES];
+    struct old_list *lists;
+};
+
 struct session {
     struct session_args args; /* strings are copies */
     char volume_name[LIMIT_VOLUME_NAME + 1];
@@ -57,6 +71,7 @@ struct session {
     char *path; /* mounted by libfuse itself, else NULL */
     struct handle_table handles;
     struct session_virtual virtual;
+    struct session_at at;
     struct backing_table backings;
     const struct mounter_backing
         *lent; /* while an adopted one's files are opened again: by the mounter's table */

@@ -47,10 +47,19 @@ start_getattr(fuse_req_t req, fuse_ino_t ino)
 static void
 on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (virtual_is(ino) && virtual_place(ino).kind == VIRTUAL_OLD)
+        session_old_getattr(req, ino);
+    else if (virtual_is(ino))
         start_getattr(req, ino);
     else
         real.getattr(req, ino, fi);
+}
+
+/* What was cannot be changed by anybody; the rest is not for programs. */
+static int
+refusal(fuse_ino_t ino)
+{
+    return session_old_is(ino) ? EROFS : EPERM;
 }
 
 /* `> .holdfast/flush` may come with a new size. */
@@ -62,7 +71,7 @@ on_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct f
     else if (virtual_place(ino).kind == VIRTUAL_FLUSH && (to_set & FUSE_SET_ATTR_SIZE) != 0)
         start_getattr(req, ino);
     else
-        (void)fuse_reply_err(req, EPERM);
+        (void)fuse_reply_err(req, refusal(ino));
 }
 
 /* ---- names ---- */
@@ -132,6 +141,10 @@ on_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         real.lookup(req, parent, name);
         return;
     }
+    if (session_old_is(parent)) {
+        session_old_lookup(req, parent, name);
+        return;
+    }
     enum virtual_kind kind = virtual_is(parent) ? virtual_place(parent).kind : VIRTUAL_NONE;
     if (kind == VIRTUAL_ROOT)
         kind = virtual_child(kind, name);
@@ -167,6 +180,10 @@ on_readlink(fuse_req_t req, fuse_ino_t ino)
         real.readlink(req, ino);
         return;
     }
+    if (session_old_is(ino)) {
+        session_old_readlink(req, ino);
+        return;
+    }
     call_init(&call, req, &ops[MAY_TAKE_TIME], ino);
     call_start(&call);
 }
@@ -177,7 +194,7 @@ refuse(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     if (!virtual_is(parent) && !is_name(parent, name))
         return false;
-    (void)fuse_reply_err(req, EPERM);
+    (void)fuse_reply_err(req, refusal(parent));
     return true;
 }
 
@@ -244,7 +261,9 @@ on_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 static void
 on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (session_old_is(ino))
+        session_old_open(req, ino, fi);
+    else if (virtual_is(ino))
         session_virtual_open(req, ino, fi);
     else
         real.open(req, ino, fi);
@@ -253,7 +272,9 @@ on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void
 on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (session_old_is(ino))
+        session_old_read(req, ino, size, off);
+    else if (virtual_is(ino))
         session_virtual_read(req, ino, size, off, fi);
     else
         real.read(req, ino, size, off, fi);
@@ -315,6 +336,17 @@ on_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file
         (void)fuse_reply_err(req, EINVAL);
     else
         real.lseek(req, ino, off, whence, fi);
+}
+
+/* The kernel reads and writes instead. */
+static void
+on_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_off, struct fuse_file_info *from_fi,
+                   fuse_ino_t to, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags)
+{
+    if (virtual_is(from) || virtual_is(to))
+        (void)fuse_reply_err(req, EXDEV);
+    else
+        real.copy_file_range(req, from, from_off, from_fi, to, to_off, to_fi, len, flags);
 }
 
 /* ---- locks: nobody writes here, so everybody has them ---- */
@@ -388,120 +420,30 @@ on_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
         real.removexattr(req, ino, name);
 }
 
-/* ---- folders: an entry's offset is its place in the list ---- */
+/* ---- folders ---- */
 
-struct listing {
-    struct call *call;
-    bool plus, full;
-    char *to;
-    size_t used;
-    uint64_t at;
-};
-
-static void
-put(struct listing *list, const char *name, const struct virtual_place *place)
+static bool
+list(fuse_req_t req, fuse_ino_t ino, const struct virtual_stream *stream)
 {
-    struct fuse_entry_param entry = { .ino = 0 }; /* no lookup: sizes are not asked for here */
-    char *to = list->to + list->used;
-    size_t room = list->call->size - list->used;
-    uint64_t at = list->at++;
-    if (list->full || at < list->call->off)
-        return;
-    entry.attr.st_ino = virtual_ino(place);
-    entry.attr.st_mode = session_virtual_mode(place->kind);
-    fuse_req_t req = list->call->req;
-    size_t wanted = list->plus ? fuse_add_direntry_plus(req, to, room, name, &entry, (off_t)at + 1)
-                               : fuse_add_direntry(req, to, room, name, &entry.attr, (off_t)at + 1);
-    list->full = wanted > room;
-    list->used += list->full ? 0 : wanted;
-}
-
-static int
-put_loser(void *arg, const struct index_conflict *row, const char *path, struct err *err)
-{
-    struct virtual_place place = { .kind = VIRTUAL_CONFLICT_ID, .id = virtual_id(row->id) };
-    (void)path;
-    (void)err;
-    put(arg, row->id, &place);
-    return 0;
-}
-
-static int
-list(struct call *call, bool plus, struct err *err)
-{
-    struct virtual_place dir = session_virtual_place(call);
-    scope_free char *to = malloc(call->size);
-    struct listing list = { .call = call, .plus = plus, .to = to };
-    struct virtual_place place = { .id = dir.id };
-    const char *name;
-    if (!to)
-        return err_nomem(err);
-    if (!virtual_is_dir(dir.kind))
-        return err_set(err, ERR_NOT_DIR, "not a folder");
-    bool base = false;
-    if (dir.kind == VIRTUAL_CONFLICT_ID &&
-        session_virtual_has_base(call->session, dir.id, &base, err) < 0)
-        return -1;
-    put(&list, ".", &dir);
-    put(&list, "..", &dir);
-    for (unsigned i = 0; (name = virtual_entry(dir.kind, i, &place.kind)) != NULL; i++)
-        if (base || (place.kind != VIRTUAL_BASE && place.kind != VIRTUAL_MERGED))
-            put(&list, name, &place);
-    if (dir.kind == VIRTUAL_CONFLICT &&
-        session_virtual_losers(call->session, put_loser, &list, err) < 0)
-        return -1;
-    return call_reply_data(call, to, list.used);
-}
-
-static int
-run_readdir(struct call *call, const struct volume_ctx *ctx, struct err *err)
-{
-    (void)ctx;
-    return list(call, false, err);
-}
-
-static int
-run_readdirplus(struct call *call, const struct volume_ctx *ctx, struct err *err)
-{
-    (void)ctx;
-    return list(call, true, err);
-}
-
-static void
-start_list(struct call *call, size_t size, off_t off)
-{
-    call->size = size < MAX_WRITE ? size : MAX_WRITE;
-    call->off = (uint64_t)off;
-    if (off < 0)
-        call_reply_errno(call, EINVAL);
-    else
-        call_start(call);
+    if (session_old_is(ino))
+        session_old_readdir(req, ino, stream);
+    else if (virtual_is(ino))
+        session_virtual_readdir(req, ino, stream);
+    return virtual_is(ino);
 }
 
 static void
 on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-    OPS("readdir", run_readdir);
-    struct call call;
-    if (!virtual_is(ino)) {
+    if (!list(req, ino, &(struct virtual_stream){ false, size, off, fi->fh }))
         real.readdir(req, ino, size, off, fi);
-        return;
-    }
-    call_init(&call, req, &ops[session_virtual_speed(virtual_place(ino).kind)], ino);
-    start_list(&call, size, off);
 }
 
 static void
 on_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-    OPS("readdirplus", run_readdirplus);
-    struct call call;
-    if (!virtual_is(ino)) {
+    if (!list(req, ino, &(struct virtual_stream){ true, size, off, fi->fh }))
         real.readdirplus(req, ino, size, off, fi);
-        return;
-    }
-    call_init(&call, req, &ops[session_virtual_speed(virtual_place(ino).kind)], ino);
-    start_list(&call, size, off);
 }
 
 static void
@@ -511,6 +453,10 @@ on_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         real.opendir(req, ino, fi);
         return;
     }
+    if (session_old_is(ino)) {
+        session_old_opendir(req, fi);
+        return;
+    }
     fi->fh = 0;
     (void)fuse_reply_open(req, fi);
 }
@@ -518,7 +464,9 @@ on_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void
 on_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (session_old_is(ino))
+        session_old_releasedir(req, fi);
+    else if (virtual_is(ino))
         (void)fuse_reply_err(req, 0);
     else
         real.releasedir(req, ino, fi);
@@ -533,6 +481,22 @@ on_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info 
         real.fsyncdir(req, ino, datasync, fi);
 }
 
+/* Only numbers of a table are counted. */
+static void
+on_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
+{
+    session_old_forget(session_of(req), ino, count);
+    real.forget(req, ino, count);
+}
+
+static void
+on_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+    for (size_t i = 0; i < count; i++)
+        session_old_forget(session_of(req), forgets[i].ino, forgets[i].nlookup);
+    real.forget_multi(req, count, forgets);
+}
+
 void
 session_virtual_ops(struct fuse_lowlevel_ops *ops)
 {
@@ -542,6 +506,8 @@ session_virtual_ops(struct fuse_lowlevel_ops *ops)
     real_known = true;
     pthread_mutex_unlock(&real_mutex);
     ops->lookup = on_lookup;
+    ops->forget = on_forget;
+    ops->forget_multi = on_forget_multi;
     ops->mknod = on_mknod;
     ops->mkdir = on_mkdir;
     ops->symlink = on_symlink;
@@ -561,6 +527,7 @@ session_virtual_ops(struct fuse_lowlevel_ops *ops)
     ops->release = on_release;
     ops->fallocate = on_fallocate;
     ops->lseek = on_lseek;
+    ops->copy_file_range = on_copy_file_range;
     ops->flock = on_flock;
     ops->setlk = on_setlk;
     ops->getlk = on_getlk;

@@ -17,6 +17,8 @@ session_virtual_init(struct session *session, struct err *err)
     struct session_virtual *state = &session->virtual;
     pthread_mutex_init(&state->mutex, NULL);
     buf_init(&state->events, MAX_TEXT);
+    if (session_old_init(session, err) < 0)
+        return -1;
     state->log = session->args.events;
     if (!state->log || event_log_want(state->log, session->args.volume, err) == 0)
         return 0;
@@ -42,6 +44,7 @@ session_virtual_release(struct session *session)
         free_snapshot(at);
     }
     buf_release(&state->events);
+    session_old_release(session);
     pthread_mutex_destroy(&state->mutex);
     if (state->log)
         event_log_release(state->log, session->args.volume);

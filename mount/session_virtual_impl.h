@@ -34,6 +34,30 @@ void session_virtual_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off
 void session_virtual_write(fuse_req_t req, fuse_ino_t ino, size_t size);
 void session_virtual_release_file(fuse_req_t req, const struct fuse_file_info *fi);
 
+struct virtual_stream {
+    bool plus;
+    size_t size;
+    off_t off;
+    uint64_t fh;
+};
+/* session_virtual_folders.c: of a folder of ours. */
+void session_virtual_readdir(fuse_req_t req, fuse_ino_t ino, const struct virtual_stream *stream);
+
+/* session_old.c: `.holdfast/at` and `.holdfast/versions`, and all below them. */
+int session_old_init(struct session *session, struct err *err) MUST_CHECK;
+void session_old_release(struct session *session);
+bool session_old_is(uint64_t ino);
+void session_old_forget(struct session *session, uint64_t ino, uint64_t count);
+void session_old_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+/* Of an inode below them. */
+void session_old_getattr(fuse_req_t req, fuse_ino_t ino);
+void session_old_readlink(fuse_req_t req, fuse_ino_t ino);
+void session_old_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi);
+void session_old_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off);
+void session_old_opendir(fuse_req_t req, struct fuse_file_info *fi);
+void session_old_readdir(fuse_req_t req, fuse_ino_t ino, const struct virtual_stream *stream);
+void session_old_releasedir(fuse_req_t req, const struct fuse_file_info *fi);
+
 /* The text of a file, made now. Not of events. */
 int session_virtual_make(struct call *call, const struct volume_ctx *ctx,
                          const struct virtual_place *place, struct buf *out,

@@ -12,7 +12,7 @@
 
 #define BASE (1ull << 62)
 #define KIND_BITS 8
-#define ID_MASK ((1ull << 48) - 1)
+#define ID_MASK ((1ull << 54) - 1)
 
 bool
 virtual_is(uint64_t ino)
@@ -30,7 +30,7 @@ struct virtual_place
 virtual_place(uint64_t ino)
 {
     uint64_t kind = ino & ((1u << KIND_BITS) - 1);
-    if (!virtual_is(ino) || kind > VIRTUAL_MERGED)
+    if (!virtual_is(ino) || kind > VIRTUAL_OLD)
         return (struct virtual_place){ .kind = VIRTUAL_NONE };
     return (struct virtual_place){ .kind = (enum virtual_kind)kind,
                                    .id = ino >> KIND_BITS & ID_MASK };
@@ -49,12 +49,14 @@ static const struct entry {
     const char *name;
 } entries[] = {
     { VIRTUAL_ROOT, VIRTUAL_README, "README" },
+    { VIRTUAL_ROOT, VIRTUAL_AT, "at" },
     { VIRTUAL_ROOT, VIRTUAL_CONFLICT, "conflict" },
     { VIRTUAL_ROOT, VIRTUAL_CONFLICTS, "conflicts" },
     { VIRTUAL_ROOT, VIRTUAL_EVENTS, "events" },
     { VIRTUAL_ROOT, VIRTUAL_FLUSH, "flush" },
     { VIRTUAL_ROOT, VIRTUAL_STATUS, "status" },
     { VIRTUAL_ROOT, VIRTUAL_UNSYNCED, "unsynced" },
+    { VIRTUAL_ROOT, VIRTUAL_VERSIONS, "versions" },
     { VIRTUAL_CONFLICT_ID, VIRTUAL_BASE, "base" },
     { VIRTUAL_CONFLICT_ID, VIRTUAL_INFO, "info" },
     { VIRTUAL_CONFLICT_ID, VIRTUAL_MERGED, "merged" },
@@ -66,7 +68,8 @@ static const struct entry {
 bool
 virtual_is_dir(enum virtual_kind kind)
 {
-    return kind == VIRTUAL_ROOT || kind == VIRTUAL_CONFLICT || kind == VIRTUAL_CONFLICT_ID;
+    return kind == VIRTUAL_ROOT || kind == VIRTUAL_CONFLICT || kind == VIRTUAL_CONFLICT_ID ||
+           kind == VIRTUAL_AT || kind == VIRTUAL_VERSIONS;
 }
 
 enum virtual_kind
@@ -433,6 +436,15 @@ static const char readme[] =
     "that both\n"
     "                                                 changed stand between <<<<<<< and >>>>>>>\n"
     "  Write the right text to the path. Never throw their change away to be done.\n"
+    "\n"
+    "HOW IT WAS BEFORE   read-only; cp -a, diff -r, grep and tar work there\n"
+    "    ls .holdfast/at/2h                           all files as they were two hours ago; also a "
+    "time\n"
+    "                                                 (2026-01-31T12:00:00Z) or a snapshot (ls "
+    ".holdfast/at)\n"
+    "    cp .holdfast/at/2h/FILE FILE                 brings one back\n"
+    "    ls .holdfast/versions/FILE/                  what is kept of a file, also of one that is "
+    "gone\n"
     "\n"
     "GOOD TO KNOW\n"
     "  - Write a file in one go (or to a temporary name here, then mv). Readers see a whole old or "

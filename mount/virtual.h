@@ -11,7 +11,8 @@
  * `.holdfast/` inside a mount: its names, its inode numbers and its texts (docs/interface.md section 5). One JSON object a line.
  * Pure.
  *
- * Inode numbers have the bit 62, which no node of the index reaches, and tell all: a takeover needs no table.
+ * Inode numbers have the bit 62, which no node of the index reaches. They tell all, so that a takeover needs no table; only below `at`
+ * and `versions` they are short for what a table knows (number.h).
  */
 #define VIRTUAL_NAME ".holdfast"
 
@@ -31,10 +32,13 @@ enum virtual_kind {
     VIRTUAL_THEIRS,
     VIRTUAL_BASE, /* these two only where they can be had */
     VIRTUAL_MERGED,
+    VIRTUAL_AT,       /* .holdfast/at */
+    VIRTUAL_VERSIONS, /* .holdfast/versions */
+    VIRTUAL_OLD,      /* and all below these two: `id` is a number of number.h */
 };
 struct virtual_place {
     enum virtual_kind kind;
-    uint64_t id; /* virtual_id(), of a conflict's kinds; else 0 */
+    uint64_t id; /* virtual_id(), of a conflict's kinds; a number; else 0 */
 };
 
 bool virtual_is(uint64_t ino);

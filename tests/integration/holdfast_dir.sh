@@ -18,7 +18,7 @@ umask 022
 
 # ---- there, and not in the way ----
 check_eq 'not listed' '' "$(ls -A "$M")"
-check_eq 'its files' 'README conflict conflicts events flush status unsynced' "$(find "$H" -mindepth 1 -printf '%f\n' | sort | xargs)"
+check_eq 'its files' 'README at conflict conflicts events flush status unsynced versions' "$(find "$H" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | xargs)"
 check_status 0 find "$M" -mindepth 1
 [ ! -s "$WORK/out" ] || fail "find sees it: $(cat "$WORK/out")"
 check_status 0 head -n 3 "$H/README"
@@ -101,7 +101,7 @@ check_status 0 wait_until 20 test -s "$H/conflicts"
 check_status 0 jq -e '.path == "d/shared" and .why == "changed_meanwhile" and .run == $ENV.RUN' "$H/conflicts"
 DIR=$M/$(jq -r .dir "$H/conflicts")
 check_eq 'both are kept' 'mine theirs' "$(cat "$DIR/mine") $(cat "$DIR/theirs")"
-check_eq 'its files' 'info mine theirs' "$(find "$DIR" -mindepth 1 -printf '%f\n' | sort | xargs)"
+check_eq 'its files' 'base info merged mine theirs' "$(find "$DIR" -mindepth 1 -printf '%f\n' | sort | xargs)"
 check_same 'info' "$H/conflicts" "$DIR/info"
 check_eq 'listed' "$(basename "$DIR")" "$(ls "$H/conflict")"
 check_eq 'the attribute' "$(basename "$DIR")" "$(getfattr --only-values -n user.holdfast.conflict "$M/d/shared" 2>/dev/null)"

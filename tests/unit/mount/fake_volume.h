@@ -7,6 +7,7 @@
  * ERR_AGAIN, without it they wait until fake.released or the deadline. The program that includes this replaces the library.
  */
 #include "fake_files.h"
+#include "fake_past.h"
 #include "fake_service.h"
 #include "fake_tree.h"
 

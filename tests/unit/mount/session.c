@@ -110,6 +110,18 @@ use_virtual(struct mount_service *service, const struct mount_info *info)
     assert_int_equal(outcome(chmod(in_work("m/.holdfast/status"), 0777)), EPERM);
     assert_int_equal(outcome(truncate(in_work("m/.holdfast/status"), 0)), EPERM);
     assert_int_equal(outcome(setxattr(in_work("m/.holdfast"), "user.x", "y", 1, 0)), ENOTSUP);
+#define PAST "m/.holdfast/at/first"
+    check_file(in_work(PAST "/d/f"), "pppppppppppppppppppp");
+    assert_int_equal(stat(in_work(PAST "/d/f"), &st), 0);
+    assert_int_equal(st.st_mode, S_IFREG | 0444);
+    assert_int_equal(stat(in_work(PAST "/d/f"), &before), 0);
+    assert_int_equal(st.st_ino, before.st_ino);
+    assert_int_equal(outcome(access(in_work(PAST "/a"), F_OK)), ENOENT);
+    assert_int_equal(outcome(access(in_work("m/.holdfast/at/second"), F_OK)), ENOENT);
+    assert_int_equal(outcome(open(in_work(PAST "/d/f"), O_RDWR | O_CLOEXEC)), EROFS);
+    assert_int_equal(outcome(unlink(in_work(PAST "/d/f"))), EROFS);
+    assert_int_equal(outcome(mkdir(in_work("m/.holdfast/at/x"), 0700)), EROFS);
+    assert_int_equal(outcome(truncate(in_work(PAST "/d/f"), 0)), EROFS);
 }
 
 static void
