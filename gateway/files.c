@@ -20,14 +20,10 @@ gateway_volume_of(struct exchange *x, struct volume_info *out, struct err *err)
 }
 
 /* ---- reading ---- */
-struct part {
-    uint64_t first; /* of the range */
-    uint64_t size;
-};
 struct reader {
     struct volume_file *file;
     struct volume_ctx ctx;
-    struct part part;
+    struct gateway_part part;
 };
 
 static ssize_t
@@ -115,7 +111,8 @@ tell_current(struct exchange *x, const struct volume_attr *attr, struct err *err
 
 /* Sets status and what goes with it. */
 static int
-choose_part(struct exchange *x, struct part *part, const struct volume_attr *attr, struct err *err)
+choose_part(struct exchange *x, struct gateway_part *part, const struct volume_attr *attr,
+            struct err *err)
 {
     const char *range = exchange_header(x, "Range");
     uint64_t first = 0;
@@ -141,10 +138,9 @@ choose_part(struct exchange *x, struct part *part, const struct volume_attr *att
                                  (unsigned long long)attr->size);
 }
 
-/* `fixed`: the address names the version, so that other bytes never stand there. */
-static int
-answer_file(struct exchange *x, struct part *part, const struct volume_attr *attr, bool fixed,
-            struct err *err)
+int
+gateway_files_answer(struct exchange *x, struct gateway_part *part, const struct volume_attr *attr,
+                     bool fixed, struct err *err)
 {
     struct gateway_conditions conditions = {
         .if_match = exchange_header(x, "If-Match"),
@@ -196,7 +192,7 @@ get_present(struct exchange *x, const struct volume_info *info, const char *want
                      "is closed",
                      x->path);
     if (rc == 0)
-        rc = answer_file(x, &reader->part, &attr, wanted != NULL, err);
+        rc = gateway_files_answer(x, &reader->part, &attr, wanted != NULL, err);
     if (rc != 0 || x->reply.status == 304 || reader->part.size == 0) {
         reader_free(reader);
         return rc;
@@ -213,7 +209,7 @@ struct old_reader {
     struct volume_service *service;
     struct volume_ctx ctx;
     char id[ULID_SIZE];
-    struct part part;
+    struct gateway_part part;
     uint64_t at; /* where in the version the block begins */
     size_t have;
     char block[OLD_BLOCK];
@@ -265,7 +261,7 @@ get_old(struct exchange *x, const struct volume_version *version, struct err *er
     old->service = x->gateway->service;
     exchange_ctx(x, 60, &old->ctx);
     old->ctx.run = "";
-    int rc = answer_file(x, &old->part, &attr, true, err);
+    int rc = gateway_files_answer(x, &old->part, &attr, true, err);
     if (rc < 0 || x->reply.status == 304 || old->part.size == 0) {
         free(old);
         return rc;
@@ -302,6 +298,8 @@ gateway_files_get(struct exchange *x, struct err *err)
     int asked = gateway_request_query(&x->target, "version", &version, err);
     if (asked < 0 || gateway_volume_of(x, &info, err) < 0)
         return -1;
+    if (!asked && gateway_past_asked(x))
+        return gateway_past_get(x, err);
     if (!asked)
         return get_present(x, &info, NULL, err);
     if (version.len == 0)

@@ -32,6 +32,18 @@ int gateway_conflicts_mark(struct exchange *x, int64_t volume, const char *dir, 
 /* The number of the volume that `?volume=` names, 0 without one. */
 int gateway_state_volume(struct exchange *x, int64_t *volume, struct err *err) MUST_CHECK;
 int gateway_volume_of(struct exchange *x, struct volume_info *out, struct err *err) MUST_CHECK;
+/* The head of a reply with bytes of a file; 304 and a range are in x->reply and `part`. `fixed`: the address names the version, so that
+ * other bytes never stand there. */
+struct gateway_part {
+    uint64_t first; /* of the range */
+    uint64_t size;
+};
+int gateway_files_answer(struct exchange *x, struct gateway_part *part,
+                         const struct volume_attr *attr, bool fixed, struct err *err) MUST_CHECK;
+/* `?at=`: a folder, or a file, as it was. */
+bool gateway_past_asked(const struct exchange *x);
+int gateway_past_list(struct exchange *x, struct err *err) MUST_CHECK;
+int gateway_past_get(struct exchange *x, struct err *err) MUST_CHECK;
 json_t *gateway_tree_json(const char *name, size_t name_len, const struct volume_attr *attr);
 /* JSON strings are text, names are bytes: what is not UTF-8 goes along in hexadecimal as FIELD_hex. */
 int gateway_tree_text(json_t *object, const char *field, const char *text, size_t len) MUST_CHECK;

@@ -172,6 +172,8 @@ gateway_tree_list(struct exchange *x, struct err *err)
     char next[24];
     if (!entries)
         return err_nomem(err);
+    if (gateway_past_asked(x))
+        return gateway_past_list(x, err);
     if (fill_page(x, &page, err) < 0 ||
         gateway_conflicts_mark(x, page.volume, x->path, entries, err) < 0)
         return -1;

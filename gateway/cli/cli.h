@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
 
@@ -108,8 +109,11 @@ int client_target(const char *prefix, const char *volume, const char *path, stru
 struct place {
     char volume[LIMIT_VOLUME_NAME + 1];
     char path[LIMIT_PATH + 1]; /* "": the volume */
+    const char *at;            /* as it was then, for ls, cat and get; NULL: now */
 };
 int place_read(const char *text, bool need_path, struct place *out, struct err *err) MUST_CHECK;
+/* RFC 3339, the local time that tables show, or how long ago (2h): as RFC 3339; the name of a snapshot as it is. */
+int place_time(const char *text, char out[TIME_RFC3339_SIZE], struct err *err) MUST_CHECK;
 /* Behind the last slash. */
 const char *place_name(const char *path);
 /* GET prefix/volume/path with a query ("" for none): JSON. */

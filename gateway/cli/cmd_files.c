@@ -40,11 +40,25 @@ add_entry(struct table *table, const json_t *entry)
     table_add(table, get_bytes(entry, "name", name, sizeof(name)));
 }
 
+/* `at` NULL: now. */
+static int
+place_then(struct place *place, const char *at, char when[TIME_RFC3339_SIZE], struct err *err)
+{
+    place->at = at ? when : NULL;
+    return at ? place_time(at, when, err) : 0;
+}
+
 /* All pages of a folder as one array. */
 static int
 list_all(struct cli *cli, const struct place *place, json_t *all, struct err *err)
 {
-    char query[64] = "?limit=5000";
+    char query[64 + 3 * TIME_RFC3339_SIZE] = "?limit=5000";
+    scope_buf at;
+    buf_init(&at, 4 * TIME_RFC3339_SIZE);
+    if (place->at && (buf_append_str(&at, "&at=", err) < 0 ||
+                      percent_encode(place->at, strlen(place->at), false, &at, err) < 0))
+        return -1;
+    (void)snprintf(query, sizeof(query), "?limit=5000%s", buf_cstr(&at));
     for (;;) {
         json_t *answer = NULL;
         if (place_get(cli, "/v1/list", place, query, &answer, err) < 0)
@@ -55,7 +69,7 @@ list_all(struct cli *cli, const struct place *place, json_t *all, struct err *er
         const char *next = get_text(held, "next");
         if (next[0] == '\0')
             return 0;
-        (void)snprintf(query, sizeof(query), "?limit=5000&cursor=%s", next);
+        (void)snprintf(query, sizeof(query), "?limit=5000%s&cursor=%s", buf_cstr(&at), next);
     }
 }
 
@@ -63,13 +77,18 @@ int
 cmd_ls(struct cli *cli, int argc, char **argv, struct err *err)
 {
     const char *words[1];
-    struct place place;
+    const char *at = NULL;
+    char when[TIME_RFC3339_SIZE];
+    struct place place = { .at = NULL };
     struct table table;
     json_t *entry;
     size_t i;
-    int count = cli_parse(cli, argc, argv, NULL, &(struct cli_words){ 0, 1, words }, err);
+    const struct cli_option options[] = { { "at", 0, CLI_TEXT, &at }, { NULL, 0, CLI_FLAG, NULL } };
+    int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 0, 1, words }, err);
     if (count < 0)
         return -1;
+    if (count == 0 && at)
+        return err_set(err, ERR_USAGE, "--at is of a folder: name one");
     if (count == 0) {
         char list[] = "list";
         char json[] = "--json";
@@ -80,7 +99,7 @@ cmd_ls(struct cli *cli, int argc, char **argv, struct err *err)
     if (!all)
         return err_nomem(err);
     if (cli_place(words[0], place.volume, place.path, err) < 0 ||
-        list_all(cli, &place, all, err) < 0)
+        place_then(&place, at, when, err) < 0 || list_all(cli, &place, all, err) < 0)
         return -1;
     if (cli->json) {
         scope_json *out = json_pack("{s:s, s:s, s:O}", "volume", place.volume, "path", place.path,
@@ -127,17 +146,21 @@ cmd_stat(struct cli *cli, int argc, char **argv, struct err *err)
 int
 cmd_cat(struct cli *cli, int argc, char **argv, struct err *err)
 {
-    const char *version = NULL;
+    const char *version = NULL, *at = NULL;
     const char *words[CLI_LIST_MAX];
+    char when[TIME_RFC3339_SIZE];
     struct place place;
     const struct cli_option options[] = { { "version", 0, CLI_TEXT, &version },
+                                          { "at", 0, CLI_TEXT, &at },
                                           { NULL, 0, CLI_FLAG, NULL } };
     int count =
         cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, CLI_LIST_MAX, words }, err);
+    if (version && at)
+        return err_set(err, ERR_USAGE, "--version and --at exclude each other");
     if (version && count > 1)
         return err_set(err, ERR_USAGE, "--version is one file's: name one file");
     for (int i = 0; i < count; i++) {
-        if (place_read(words[i], true, &place, err) < 0 ||
+        if (place_read(words[i], true, &place, err) < 0 || place_then(&place, at, when, err) < 0 ||
             place_fetch(cli, &place, version, STDOUT_FILENO, NULL, err) < 0)
             return -1;
     }
@@ -175,13 +198,18 @@ fetch_to_file(struct cli *cli, const struct place *place, const char *version, c
 int
 cmd_get(struct cli *cli, int argc, char **argv, struct err *err)
 {
-    const char *version = NULL;
+    const char *version = NULL, *at = NULL;
     const char *words[2];
+    char when[TIME_RFC3339_SIZE];
     struct place place;
     const struct cli_option options[] = { { "version", 0, CLI_TEXT, &version },
+                                          { "at", 0, CLI_TEXT, &at },
                                           { NULL, 0, CLI_FLAG, NULL } };
     int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);
-    if (count < 0 || place_read(words[0], true, &place, err) < 0)
+    if (version && at)
+        return err_set(err, ERR_USAGE, "--version and --at exclude each other");
+    if (count < 0 || place_read(words[0], true, &place, err) < 0 ||
+        place_then(&place, at, when, err) < 0)
         return -1;
     const char *target = count == 2 ? words[1] : place_name(place.path);
     if (strcmp(target, "-") == 0)

@@ -12,50 +12,6 @@
 #define STEPS_MOST "100000"
 #define WORK_SECONDS 3600 /* for the work itself; --timeout is the wait for the bucket behind it */
 
-/* ---- times as people give them ---- */
-static bool
-read_local(const char *text, int64_t *wall_ns)
-{
-    static const char *const forms[] = { "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d" };
-    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
-        struct tm tm = { .tm_isdst = -1 };
-        const char *end = strptime(text, forms[i], &tm);
-        if (!end || *end != '\0')
-            continue;
-        time_t seconds = mktime(&tm);
-        if (seconds == (time_t)-1)
-            return false;
-        *wall_ns = seconds * NS_PER_S;
-        return true;
-    }
-    return false;
-}
-
-/* RFC 3339, the local time that tables show, or how long ago (2h): as RFC 3339; the name of a snapshot as it is. */
-static int
-read_time(const char *text, char out[TIME_RFC3339_SIZE], struct err *err)
-{
-    int64_t ns;
-    size_t len = strlen(text);
-    bool unit = len > 0 && strchr("smhd", text[len - 1]) != NULL;
-    if (time_parse_rfc3339(text, &ns) < 0 && !read_local(text, &ns)) {
-        struct err ignored = ERR_INIT;
-        bool ago = unit && parse_duration(text, &ns) && ns <= clock_wall_ns();
-        if (!ago && path_check_volume(text, &ignored) == 0 && len < TIME_RFC3339_SIZE) {
-            memcpy(out, text, len + 1);
-            return 0;
-        }
-        if (!ago)
-            return err_set(err, ERR_USAGE,
-                           "'%s' is no time: 2026-07-01T10:00:00Z, '2026-07-01 10:00' (local), how "
-                           "long ago, as 2h or 3d, or the name of a snapshot",
-                           text);
-        ns = clock_wall_ns() - ns;
-    }
-    time_rfc3339(ns, out, TIME_RFC3339_SIZE);
-    return 0;
-}
-
 /* ---- what was done ---- */
 static void
 add_step(struct table *table, const json_t *step, bool why)
@@ -192,7 +148,7 @@ cmd_restore(struct cli *cli, int argc, char **argv, struct err *err)
         return err_set(err, ERR_USAGE, "--version and --at exclude each other");
     if (place.path[0] == '\0' && !w.at)
         return err_set(err, ERR_USAGE, "a whole volume goes back to a time: --at TIME");
-    if (w.at && read_time(w.at, at, err) < 0)
+    if (w.at && place_time(w.at, at, err) < 0)
         return -1;
     return call(cli, "/v1/restore",
                 json_pack("{s:s, s:s, s:s*, s:s*}", "volume", place.volume, "path", place.path,

@@ -66,12 +66,14 @@ const struct cli_command cli_commands[] = {
       "  --net host        with the host's network; else there is none\n  --sync-timeout S  of the "
       "wait for the bucket at the end (60)\n",
       "holdfast run -v reports -- python3 /mnt/data/1/clean.py", cmd_run },
-    { "ls", "[VOLUME[:/FOLDER]]", "list a folder; without one, the volumes", STANDARD,
+    { "ls", "[VOLUME[:/FOLDER] [--at TIME]]", "list a folder; without one, the volumes",
+      "  --at TIME  as it was: 2h ago, 2026-07-01T10:00:00Z, or at a snapshot\n",
       "holdfast ls reports:/2026", cmd_ls },
     { "stat", "VOLUME:/path", "all about one file or folder", STANDARD,
       "holdfast stat reports:/orders.csv", cmd_stat },
-    { "cat", "VOLUME:/path... [--version V]", "write files to standard output",
-      "  --version V  a version that 'holdfast history' names, of one file\n",
+    { "cat", "VOLUME:/path... [--version V | --at TIME]", "write files to standard output",
+      "  --version V  a version that 'holdfast history' names, of one file\n"
+      "  --at TIME    as it was: 2h ago, 2026-07-01T10:00:00Z, or at a snapshot\n",
       "holdfast cat reports:/summary.md", cmd_cat },
     { "put", "FILE|- VOLUME:/path [--base VERSION | --create] [--no-wait] [--timeout S]",
       "write a file",
@@ -80,8 +82,9 @@ const struct cli_command cli_commands[] = {
       "  --create        only if nothing is there\n  --no-wait       come back when it is staged, "
       "not yet in the bucket\n",
       "holdfast put orders.csv reports:/orders.csv", cmd_put },
-    { "get", "VOLUME:/path [FILE|-] [--version V]", "read a file",
-      "  --version V  a version that 'holdfast history' names\n",
+    { "get", "VOLUME:/path [FILE|-] [--version V | --at TIME]", "read a file",
+      "  --version V  a version that 'holdfast history' names\n"
+      "  --at TIME    as it was: 2h ago, 2026-07-01T10:00:00Z, or at a snapshot\n",
       "holdfast get reports:/clean.csv -", cmd_get },
     { "rm", "VOLUME:/path... [-r]", "remove files, or with -r folders", NULL,
       "holdfast rm reports:/old.csv", cmd_rm },

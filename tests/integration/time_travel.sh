@@ -116,13 +116,41 @@ check_eq 'what it led to' d/stays "$(readlink "$AT/link")"
 
 # ---- the words for a time ----
 check_status 2 ls "$M/.holdfast/at/yesterday"
-check_status 2 ls "$M/.holdfast/at/2999-01-01T00:00:00Z"
+check_status 2 ls "$M/.holdfast/at/2199-01-01T00:00:00Z"
 check_status 2 ls "$AT/not there"
 check_status 0 sh -c "ls -A '$M/.holdfast/at/1h' | wc -l"
 check_eq 'an hour ago it was empty' 0 "$(cat "$WORK/out")"
 sleep 1.2
 check_status 0 test -f "$M/.holdfast/at/1s/young/x"
 check_status 1 test -e "$AT/young"
+
+# ---- the same on the command line, and over HTTP ----
+check_status 0 "$HOLDFAST" snapshot create v kept
+check_eq 'snapshots are listed' kept "$(ls "$M/.holdfast/at")"
+same_tree 'a snapshot by its name' "$WORK/now1" "$M/.holdfast/at/kept"
+check_status 0 "$HOLDFAST" cat v:d/stays v:d/11 --at "$T1"
+check_eq 'cat' "$(cat "$WORK/was/d/stays" "$WORK/was/d/11")" "$(cat "$WORK/out")"
+check_status 0 "$HOLDFAST" get v:large "$WORK/got" --at "$T1"
+check_same 'get' "$WORK/was/large" "$WORK/got"
+check_status 0 "$HOLDFAST" ls v:d --at "$T1" --json
+check_eq 'ls' "$(ls -A "$WORK/was/d")" "$(jq -r '.entries[].name' "$WORK/out" | sort)"
+check_eq 'its kinds' "$(find "$WORK/was/d" -mindepth 1 -maxdepth 1 -printf '%y\n' | sort | uniq -c | xargs)" \
+    "$(jq -r '.entries[].kind | {file: "f", dir: "d", symlink: "l"}[.]' "$WORK/out" | sort | uniq -c | xargs)"
+api GET "/v1/files/v/large?at=$T1" -H 'Range: bytes=1048570-1048585' >"$WORK/range"
+check_eq 'a range' "$(tail -c +1048571 "$WORK/was/large" | head -c 16 | sha256sum)" "$(sha256sum <"$WORK/range")"
+check_eq 'its status' 206 "$(api_status)"
+LIST=
+NEXT=0
+while [ "$NEXT" != null ]; do
+    api GET "/v1/list/v/d?at=kept&limit=7&cursor=$NEXT" >"$WORK/page"
+    LIST+=$(jq -r '.entries[].name' "$WORK/page")$'\n'
+    NEXT=$(jq -r .next "$WORK/page")
+done
+check_eq 'page by page' "$(ls -A "$WORK/now1/d")" "$(sort <<<"${LIST%$'\n'}")"
+check_status 4 "$HOLDFAST" cat v:young/x --at "$T1"
+check_status 4 "$HOLDFAST" ls v:/ --at never
+check_status 1 "$HOLDFAST" ls v:/ --at 2199-01-01T00:00:00Z
+check_status 2 "$HOLDFAST" cat v:d/3 --at "$T1" --version 12345678
 
 # ---- nothing can be changed ----
 for try in "touch '$AT/x'" "echo x >'$AT/d/1'" "rm '$AT/d/1'" "mkdir '$AT/x'" "rmdir '$AT/d'" "mv '$AT/d/1' '$AT/d/x'" "ln -s x '$AT/x'" "chmod 777 '$AT/d/1'" \
