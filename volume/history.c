@@ -211,8 +211,10 @@ note_place(void *arg, const struct index_version *row, struct err *err)
         i++;
     if (i == PLACES_MOST)
         return 0;
-    if (i == places->count)
-        text_set(places->place[places->count++].path, row->path);
+    if (i == places->count) {
+        text_set(places->place[i].path, row->path);
+        places->count++;
+    }
     places->place[i].since_ns = row->time_ns; /* they come newest first */
     return 0;
 }

@@ -410,8 +410,10 @@ ended_by_run(const struct undo *call, const struct undo_file *file)
 {
     if (undo_nodes_get(&call->nodes, file->node)->removed)
         return true;
-    for (size_t i = 0; i < call->gone_count; i++)
-        if (call->gone[i].node == file->node && strcmp(call->gone[i].version, file->last) == 0)
+    const struct index_history *end = call->gone_count > 0 ? call->gone + call->gone_count : NULL;
+    for (const struct index_history *gone = first_gone(call, file->node);
+         gone != NULL && gone < end; gone++)
+        if (gone->node == file->node && strcmp(gone->version, file->last) == 0)
             return true;
     return false;
 }
