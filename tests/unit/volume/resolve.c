@@ -606,6 +606,91 @@ a_loser_that_is_not_in_the_bucket_yet_can_be_kept(void **state)
     assert_ended(row.id);
 }
 
+static int
+count_entry(void *arg, const struct volume_entry *entry, struct err *err)
+{
+    unsigned *count = arg;
+    (void)entry;
+    (void)err;
+    ++*count;
+    return 0;
+}
+
+static unsigned
+entries(const char *dir)
+{
+    unsigned count = 0;
+    struct volume_page page = { .dir = node_of(dir), .limit = 100 };
+    RUN_OK(rig.err, volume_list(rig.service, &rig.ctx, &page, count_entry, &count, &rig.err));
+    return count;
+}
+
+/* ---- the store goes away at the n-th request, and then the gateway ---- */
+
+static atomic_int requests_left;
+
+static void
+count_down(enum hook_op op, const char *key)
+{
+    (void)op;
+    (void)key;
+    if (atomic_fetch_sub(&requests_left, 1) != 1)
+        return;
+    for (int i = 0; i < HOOK_OPS; i++)
+        atomic_store(&rig.hook->fail[i], -1);
+}
+
+/* Mine is whole wherever it is; made again, the same resolve ends as it should. */
+static void
+end_what_was_cut(const char *path, enum volume_keep keep, int cut)
+{
+    const char *wanted = keep == VOLUME_KEEP_MINE    ? text_mine
+                         : keep == VOLUME_KEEP_MERGE ? text_both
+                                                     : text_theirs;
+    if (conflicts(NULL) == 1) {
+        assert_mine(lost.id, text_mine);
+        resolve_ok(lost.id, keep);
+    } else {
+        assert_int_equal(cut, 0); /* it had said so */
+    }
+    assert_ended(lost.id);
+    assert_bucket(path, wanted);
+    assert_reads(path, wanted);
+    if (keep == VOLUME_KEEP_BOTH)
+        assert_bucket(done.path, text_mine);
+    unlink_at(path);
+    if (keep == VOLUME_KEEP_BOTH)
+        unlink_at(done.path);
+    assert_int_equal(entries(""), 0); /* nothing was made twice */
+    flush();
+}
+
+static void
+cut_at_every_request(void **state)
+{
+    static const enum volume_keep ways[] = { VOLUME_KEEP_MINE, VOLUME_KEEP_MERGE, VOLUME_KEEP_BOTH,
+                                             VOLUME_KEEP_THEIRS };
+    unsigned cuts = 0;
+    (void)state;
+    for (size_t way = 0; way < sizeof(ways) / sizeof(ways[0]); way++) {
+        bool whole = false;
+        for (int n = 1; n < 20 && !whole; n++) {
+            char path[16];
+            (void)snprintf(path, sizeof(path), "f%zu-%d", way, n);
+            make_conflict(path, text_base, text_mine, text_theirs);
+            atomic_store(&requests_left, n);
+            atomic_store(&rig.hook->after, count_down);
+            int rc = resolve_within(lost.id, ways[way], 250 * NS_PER_MS);
+            whole = rc == 0 && atomic_load(&requests_left) > 0;
+            cuts += rc != 0;
+            restart();
+            end_what_was_cut(path, ways[way], rc);
+        }
+        assert_true(whole);
+    }
+    assert_in_range(cuts, 3, 40);
+}
+
 /* ---- the base ---- */
 
 static void
@@ -672,25 +757,6 @@ a_base_comes_from_the_history(void **state)
 }
 
 /* ---- conflict_copy=on ---- */
-
-static int
-count_entry(void *arg, const struct volume_entry *entry, struct err *err)
-{
-    unsigned *count = arg;
-    (void)entry;
-    (void)err;
-    ++*count;
-    return 0;
-}
-
-static unsigned
-entries(const char *dir)
-{
-    unsigned count = 0;
-    struct volume_page page = { .dir = node_of(dir), .limit = 100 };
-    RUN_OK(rig.err, volume_list(rig.service, &rig.ctx, &page, count_entry, &count, &rig.err));
-    return count;
-}
 
 static void
 with_copies(bool on)
@@ -824,6 +890,7 @@ main(void)
         BOTH(a_lost_answer_is_no_loss),
         BOTH(an_upload_of_the_loser_lands_for_nobody),
         ONE(a_loser_that_is_not_in_the_bucket_yet_can_be_kept),
+        BOTH(cut_at_every_request),
         ONE(a_base_that_the_cache_gave_up_is_no_base),
         ONE(a_base_comes_from_the_history),
         BOTH(a_copy_lies_beside_the_path),
