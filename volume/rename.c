@@ -364,6 +364,9 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
         struct index_node old = call.moved;
         old.parent = from->parent;
         (void)snprintf(old.name, sizeof(old.name), "%.*s", (int)from->len, from->name);
+        renamed_note(service, &call.moved);
+        if (call.has_target && (flags & RENAME_EXCHANGE) != 0)
+            renamed_note(service, &call.target);
         rest_kick(service, ctx);
         event_emit(service, VOLUME_EVENT_RENAMED, &old, ctx->connection);
         tell_target(&call);

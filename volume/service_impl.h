@@ -333,6 +333,9 @@ bool answer_replay(struct index_tx *tx, const struct volume_ctx *ctx, struct vol
 /* Whether it was answered by an earlier gateway: then nothing is looked up before. */
 bool answer_waits(struct volume_service *service, const struct volume_ctx *ctx);
 
+/* renamed.c: a file got another name: if it is staged, its meta in the cache says so. Outside index functions. */
+void renamed_note(struct volume_service *service, const struct index_node *moved);
+
 /* drop.c: files go once their rows' end is durable. drop_run() frees the list. */
 int drop_add(struct drop_list *list, int64_t number, struct err *err) MUST_CHECK;
 void drop_run(struct volume_service *service, struct drop_list *list);

@@ -4,6 +4,7 @@
 # `holdfast rebuild` makes it anew, also after being killed at any moment, and what is there afterwards is compared with a
 # directory on a disk beside it and with a walk of the bucket by another program.
 # timeout: 180
+# long-timeout: 1200
 . "$(dirname "$0")/../support/lib.sh"
 lib_begin rebuild
 need_fuse
@@ -228,3 +229,53 @@ gateway_start "$WORK/state2" "file://$WORK/bucket2"
 gateway_stop
 check_status 1 "$HOLDFAST" rebuild --state "$WORK/state2" --store "$STORE"
 check_contains 'another store' 'check --store' "$WORK/err"
+
+# ---- 100,000 objects with history: the same tree and history, with the time and the requests (long form) ----
+[ "${HOLDFAST_TEST_LONG:-}" = 1 ] || exit 0
+FILES=${FILES:-90000} HISTORY=${HISTORY:-10000}
+STATE=$WORK/state3
+BUCKET=$WORK/bucket3
+STORE=file://$BUCKET
+gateway_start "$STATE" "$STORE" --sync-rest 100ms
+check_status 0 "$HOLDFAST" volume create v
+mounted
+write_all() { # TEXT
+    python3 -c 'import os, sys
+text, root, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for i in range(count):
+    os.makedirs(f"{root}/h{i % 100}", exist_ok=True)
+    with open(f"{root}/h{i % 100}/f{i}", "w") as f:
+        f.write(f"{text} {i}\n")' "$1" "$M" "$HISTORY"
+    check_status 0 "$HOLDFAST" flush --timeout 600
+}
+write_all one
+write_all two
+python3 -c 'import os, sys
+root, count = sys.argv[1], int(sys.argv[2])
+for i in range(count):
+    os.makedirs(f"{root}/d{i % 200}/sub", exist_ok=True)
+    with open(f"{root}/d{i % 200}/sub/file{i}", "w") as f:
+        f.write(f"{i}\n")' "$BUCKET/v" "$FILES"
+some() { # versions of some files
+    for i in 1 77 5000 $((HISTORY - 1)); do
+        "$HOLDFAST" history "v:/h$((i % 100))/f$i" --json | jq -c '.versions[] | select(.present | not) | del(.gone)'
+    done
+}
+some >"$WORK/some.before"
+unmounted
+gateway_stop
+rm -rf "$STATE"
+check_status 0 rebuild --json
+note "rebuilt: $(jq -c . "$WORK/out")"
+check_eq 'all files' $((FILES + HISTORY)) "$(number .files)"
+check_eq 'all older versions' "$HISTORY" "$(number .history)"
+check_eq 'bytes fetched for them' 2 "$(number .requests.get)"
+[ "$(number .seconds | cut -d. -f1)" -lt 60 ] || fail "it took $(number .seconds) s"
+gateway_start "$STATE" "$STORE"
+mounted
+some >"$WORK/some.after"
+check_same 'older versions' "$WORK/some.before" "$WORK/some.after"
+(cd "$BUCKET/v" && find . -type f | LC_ALL=C sort) >"$WORK/walk.bucket"
+(cd "$M" && find . -not -type d -not -path './.holdfast*' | LC_ALL=C sort) >"$WORK/walk.mount"
+check_same 'the tree' "$WORK/walk.bucket" "$WORK/walk.mount"
+check_status 0 "$HOLDFAST" fsck

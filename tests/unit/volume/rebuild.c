@@ -200,6 +200,32 @@ staged_bytes_go_up_on_their_base(void **state)
     assert_string_equal(row.path, "other");
 }
 
+/* Saved by rename, as editors do: the bytes have the name of now, over the version that they replaced. */
+static void
+a_save_by_rename_has_its_new_name(void **state)
+{
+    (void)state;
+    save("f", "old");
+    save("g", "old");
+    flush();
+    lose_index_offline();
+    save("f.tmp", "new");
+    struct volume_name from = name_at("f.tmp"), to = name_at("f");
+    RUN_OK(rig.err, volume_rename(rig.service, &rig.ctx, &from, &to, 0, &rig.err));
+    save("g", "newer");
+    from = name_at("g");
+    to = name_at("elsewhere");
+    RUN_OK(rig.err, volume_rename(rig.service, &rig.ctx, &from, &to, 0, &rig.err));
+    crash();
+    rebuild();
+    assert_int_equal(report.staged_uploads, 2);
+    serve_again();
+    flush();
+    assert_gone("f.tmp");
+    assert_bucket("f", "new");
+    assert_bucket("elsewhere", "newer");
+}
+
 /* The PUT landed, and the gateway never heard of it. */
 static void
 what_landed_is_a_clean_copy(void **state)
@@ -529,10 +555,15 @@ main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_tree_is_what_listings_show),   TEST(staged_bytes_go_up_on_their_base),
-        TEST(what_landed_is_a_clean_copy),    TEST(a_base_that_is_gone_makes_a_conflict),
-        TEST(a_lost_index_is_not_begun_anew), TEST(what_a_killed_rebuild_left_is_no_hindrance),
-        TEST(older_versions_are_found),       TEST(snapshots_are_found),
+        TEST(a_tree_is_what_listings_show),
+        TEST(staged_bytes_go_up_on_their_base),
+        TEST(a_save_by_rename_has_its_new_name),
+        TEST(what_landed_is_a_clean_copy),
+        TEST(a_base_that_is_gone_makes_a_conflict),
+        TEST(a_lost_index_is_not_begun_anew),
+        TEST(what_a_killed_rebuild_left_is_no_hindrance),
+        TEST(older_versions_are_found),
+        TEST(snapshots_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
