@@ -275,7 +275,7 @@ gateway_start "$STATE" "$STORE"
 mounted
 some >"$WORK/some.after"
 check_same 'older versions' "$WORK/some.before" "$WORK/some.after"
-(cd "$BUCKET/v" && find . -type f | LC_ALL=C sort) >"$WORK/walk.bucket"
+(cd "$BUCKET/v" && find . -type f -not -name '.hf~*' | LC_ALL=C sort) >"$WORK/walk.bucket"
 (cd "$M" && find . -not -type d -not -path './.holdfast*' | LC_ALL=C sort) >"$WORK/walk.mount"
 check_same 'the tree' "$WORK/walk.bucket" "$WORK/walk.mount"
 check_status 0 "$HOLDFAST" fsck
