@@ -343,6 +343,7 @@ int index_version_of_run(struct index_tx *tx, const char *run, index_version_fn 
 enum index_history_state {
     INDEX_HISTORY_COPYING = 1, /* the copy was, or is about to be, asked for */
     INDEX_HISTORY_KEPT = 2,
+    INDEX_HISTORY_STAGED = 3, /* replaced before the bucket had it: `content` goes there straight */
 };
 struct index_history {
     char id[ULID_SIZE]; /* in the copy's key, made when the version went */
@@ -364,6 +365,7 @@ struct index_history {
         mode; /* with file type, as the copy's metadata say; 0: nobody has looked yet, nor at the next three */
     uint32_t uid, gid;
     int64_t mtime_ns;
+    int64_t content; /* STAGED: its bytes, pinned; else 0 */
 };
 typedef int index_history_fn(void *arg, const struct index_history *row, struct err *err);
 int index_history_put(struct index_tx *tx, const struct index_history *row,

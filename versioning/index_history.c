@@ -16,6 +16,7 @@ static const struct index_column columns[] = {
     INDEX_COLUMN(index_history, BYTES, gone_actor), INDEX_COLUMN(index_history, BYTES, gone_run),
     INDEX_COLUMN(index_history, UINT, mode),        INDEX_COLUMN(index_history, UINT, uid),
     INDEX_COLUMN(index_history, UINT, gid),         INDEX_COLUMN(index_history, INT, mtime_ns),
+    INDEX_COLUMN(index_history, INT, content),
 };
 const struct index_table index_table_history = INDEX_TABLE(index_history, "history", columns);
 

@@ -8,6 +8,7 @@
 #include "volume/extra_impl.h"
 #include "volume/form_impl.h"
 #include "volume/link_impl.h"
+#include "volume/preserve_impl.h"
 
 /*
  * Whole files from HTTP, the command line and restores: stage → rows and work item in one transaction → conditional PUT by
@@ -248,6 +249,9 @@ write_rows(struct index_tx *tx, struct commit_call *call, struct err *err)
         call->node.mode = S_IFREG | (call->args->mode & 07777);
     }
     call->other_kind = call->existed && call->node.kind != INDEX_FILE;
+    if (call->existed && !call->other_kind &&
+        preserve_staged(call->service, tx, call->ctx, &call->node, "write", err) != 0)
+        return -1;
     call->node.kind = INDEX_FILE;
     if (!S_ISREG(call->node.mode))
         call->node.mode = S_IFREG | 0644;

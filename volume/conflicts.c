@@ -3,6 +3,7 @@
 #include "base/scope.h"
 #include "volume/aside_impl.h"
 #include "volume/conflicts_impl.h"
+#include "volume/history_impl.h"
 
 /* The bytes of a conflict's loser: in the cache, pinned, until the bucket has them; and what they were made from. */
 
@@ -86,7 +87,7 @@ match_copy(void *arg, const struct index_history *row, struct err *err)
 {
     struct conflict_place *out = arg;
     (void)err;
-    if (row->state != INDEX_HISTORY_KEPT || row->volume != out->row.volume)
+    if (!history_is_kept(row) || row->volume != out->row.volume)
         return 0;
     text_set(out->base_copy, row->id);
     out->base_size = row->size;

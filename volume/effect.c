@@ -1,5 +1,6 @@
 #include "volume/effect_impl.h"
 #include "volume/link_impl.h"
+#include "volume/preserve_impl.h"
 
 /* How an effect that versioning/sync.h decided changes the rows. Everything runs inside an index transaction. */
 
@@ -260,6 +261,8 @@ apply_synced(struct view_change *change, struct err *err)
     char home[LIMIT_KEY + 1] = "";
     if (change->kv->conflict_id[0] != '\0')
         return synced_conflict(tx, change->kv, change->drop, err);
+    if (change->effect->node < 0)
+        return preserve_synced(tx, change, err);
     if (index_node_get(tx, change->effect->node, &node, &missing) != 0) {
         if (effect_not_found(&missing, err) != 0)
             return -1;

@@ -26,7 +26,7 @@ history_fill(const struct index_history *row, struct volume_version *out)
     out->made_ns = row->made_ns;
     text_set(out->actor, row->actor);
     text_set(out->run, row->run);
-    out->synced = true;
+    out->synced = row->state == INDEX_HISTORY_KEPT;
     out->gone_ns = row->gone_ns;
     text_set(out->gone_op, row->gone_op);
     text_set(out->gone_actor, row->gone_actor);
@@ -150,7 +150,7 @@ static int
 add_row(void *arg, const struct index_history *row, struct err *err)
 {
     struct gather *call = arg;
-    if (row->state != INDEX_HISTORY_KEPT || row->volume != call->want->volume)
+    if (!history_is_kept(row) || row->volume != call->want->volume)
         return 0;
     if (call->count == call->cap) {
         size_t cap = call->cap == 0 ? 16 : call->cap * 2;
@@ -164,10 +164,13 @@ add_row(void *arg, const struct index_history *row, struct err *err)
     return 0;
 }
 
+/* By when they were made: a copy is as old as the end of its version, and one that was staged may end before an older one. */
 static int
 newest_first(const void *a, const void *b)
 {
     const struct index_history *x = a, *y = b;
+    if (x->made_ns != y->made_ns)
+        return x->made_ns < y->made_ns ? 1 : -1;
     return strcmp(y->id, x->id);
 }
 
@@ -482,6 +485,17 @@ volume_history_read(struct volume_service *service, const struct volume_ctx *ctx
         return -1;
     if (out == NULL)
         return (ssize_t)row.size;
+    if (row.state == INDEX_HISTORY_STAGED) {
+        struct err gone = ERR_INIT;
+        struct cache_file *file = cache_get(service->cache, row.content, &gone);
+        if (file != NULL) {
+            ssize_t got = cache_file_read(file, out, len, off, err);
+            cache_put(file);
+            return got;
+        }
+        if (history_row(service, id, &row, key, err) != 0) /* it arrived a moment ago */
+            return -1;
+    }
     struct aside_object object = { .key = key, .etag = row.etag, .size = row.size };
     return aside_read(service, ctx, &object, &(struct aside_part){ out, len, off }, err);
 }
@@ -564,12 +578,12 @@ see_row(void *arg, const struct index_history *row, struct err *err)
     struct trash *call = arg;
     size_t len = strlen(call->want->path);
     /* Below the folder, or the file itself, and not what only begins so. */
-    if (row->state != INDEX_HISTORY_KEPT ||
-        (len > 0 && row->path[len] != '/' && row->path[len] != '\0'))
+    if (!history_is_kept(row) || (len > 0 && row->path[len] != '/' && row->path[len] != '\0'))
         return 0;
     if (strcmp(call->last.path, row->path) != 0 && tell_last(call, err) != 0)
         return -1;
-    call->last = *row;
+    if (strcmp(call->last.path, row->path) != 0 || row->made_ns >= call->last.made_ns)
+        call->last = *row;
     return call->ended ? 1 : 0;
 }
 

@@ -8,6 +8,12 @@
 /* What history.c, restore.c, restore_plan.c and undo.c share. */
 
 /* history.c */
+/* Its bytes can be read: in the bucket, or here on their way there. */
+static inline bool
+history_is_kept(const struct index_history *row)
+{
+    return row->state == INDEX_HISTORY_KEPT || row->state == INDEX_HISTORY_STAGED;
+}
 void history_fill(const struct index_history *row, struct volume_version *out);
 /* The node at a path as the index has it; ERR_NOT_FOUND. */
 int history_node_at(struct index_tx *tx, const struct index_volume *volume, const char *path,

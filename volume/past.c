@@ -289,7 +289,7 @@ see_copy(void *arg, const struct index_history *row, struct err *err)
         return 1;
     }
     text_set(call->last_path, row->path);
-    if (row->state != INDEX_HISTORY_KEPT || !was_made(call, row->made_ns) ||
+    if (!history_is_kept(row) || !was_made(call, row->made_ns) ||
         row->gone_ns <= call->past->at_ns || !path_then(call, row->path, row->gone_ns, then))
         return 0;
     struct volume_past_entry *entry = past_add(call->past, then, err);

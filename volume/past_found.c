@@ -109,7 +109,7 @@ match_copy(void *arg, const struct index_history *row, struct err *err)
     bool same = row->version[0] != '\0' ? strcmp(row->version, version) == 0
                                         : strcmp(row->source_etag, version) == 0;
     (void)err;
-    if (row->state != INDEX_HISTORY_KEPT || row->volume != found->volume.id || !same)
+    if (!history_is_kept(row) || row->volume != found->volume.id || !same)
         return 0;
     text_set(found->copy, row->id);
     return 1;

@@ -111,7 +111,7 @@ match_row(void *arg, const struct index_history *row, struct err *err)
 {
     struct find_call *call = arg;
     char origin[LIMIT_ETAG];
-    if (row->state != INDEX_HISTORY_KEPT)
+    if (!history_is_kept(row))
         return 0;
     if (row->version[0] != '\0') {
         if (history_origin(call->tx, row->version, origin, err) != 0)

@@ -405,3 +405,86 @@ preserve_step(struct step *step, struct err *err)
     service_store_seen(step->service, rc == 0 ? NULL : &why);
     return rc == 0 ? step_commit_arg(step, kept_tx, call, err) : step_give_up(step, &why, err);
 }
+
+/* ---- versions that were replaced before the bucket had them ---- */
+
+static void
+fill_staged(const struct index_node *node, const struct index_content *content,
+            const struct volume_ctx *ctx, struct index_history *row)
+{
+    row->volume = node->volume;
+    row->node = node->id;
+    row->state = INDEX_HISTORY_STAGED;
+    row->content = content->id;
+    row->size = content->size;
+    row->mode = node->mode;
+    row->uid = node->uid;
+    row->gid = node->gid;
+    row->mtime_ns = content->mtime_ns;
+    row->made_ns = ulid_time_ms(content->version) * NS_PER_MS;
+    row->gone_ns = clock_wall_ns();
+    text_set(row->version, content->version);
+    text_set(row->base_version, content->base_version);
+    text_set(row->sha256, content->sha256);
+    text_set(row->actor, content->actor);
+    text_set(row->run, content->run);
+    if (ctx->actor != NULL)
+        text_copy(row->gone_actor, sizeof(row->gone_actor), ctx->actor);
+    if (ctx->run != NULL)
+        text_copy(row->gone_run, sizeof(row->gone_run), ctx->run);
+}
+
+int
+preserve_staged(struct volume_service *service, struct index_tx *tx, const struct volume_ctx *ctx,
+                struct index_node *node, const char *op, struct err *err)
+{
+    struct index_content content;
+    struct index_history row = { .state = INDEX_HISTORY_STAGED };
+    struct index_volume volume;
+    char key[LIMIT_KEY + 1];
+    bool linked = (node->flags & (INDEX_NODE_LINK | INDEX_NODE_LINKED)) != 0;
+    if (node->kind != INDEX_FILE || linked || node->content == 0)
+        return 0;
+    if (index_content_get(tx, node->content, &content, err) != 0 ||
+        index_volume_get(tx, node->volume, &volume, err) != 0)
+        return -1;
+    if (volume.history_ns == 0 || content.state != CONTENT_FROZEN ||
+        (content.flags & (CONTENT_ACKED | CONTENT_COMPLETE)) != (CONTENT_ACKED | CONTENT_COMPLETE))
+        return 0;
+    fill_staged(node, &content, ctx, &row);
+    text_set(row.gone_op, op);
+    content.node = 0;
+    content.flags |= CONTENT_PINNED;
+    node->content = 0;
+    if (ulid_new(row.id, err) != 0 ||
+        index_node_path(tx, node->id, row.path, sizeof(row.path), err) != 0 ||
+        preserve_key(&volume, row.path, row.id, key, err) != 0 ||
+        index_content_update(tx, &content, err) != 0 || index_history_put(tx, &row, err) != 0)
+        return -1;
+    cache_pin(service->cache, content.id);
+    return key_want_since(tx, node->volume, key, 0, err);
+}
+
+int
+preserve_synced(struct index_tx *tx, struct view_change *change, struct err *err)
+{
+    struct index_history row;
+    struct err missing = ERR_INIT;
+    int64_t content = -change->effect->node;
+    const char *id = strrchr(change->key, '/') + 1;
+    if (index_history_get(tx, id, &row, &missing) != 0) {
+        if (missing.code != ERR_NOT_FOUND)
+            return err_set(err, missing.code, "%s", missing.msg);
+    } else if (row.content == content) {
+        row.state = INDEX_HISTORY_KEPT;
+        row.content = 0;
+        text_set(row.etag, change->effect->have.etag);
+        text_set(row.source_etag, change->effect->have.etag);
+        text_set(row.sha256, change->effect->have.sha256);
+        if (index_history_put(tx, &row, err) != 0)
+            return -1;
+    }
+    if (drop_add(change->drop, content, err) != 0)
+        return -1;
+    return index_content_delete(tx, content, err);
+}

@@ -17,6 +17,14 @@ int preserve_step(struct step *step, struct err *err) MUST_CHECK;
 /* A copy is no longer wanted: its row goes, and its object by the work of its own key, as any that is discarded. */
 int preserve_drop(struct index_tx *tx, const struct index_history *row, struct err *err) MUST_CHECK;
 
+/* Before a node gets other bytes or loses its name: what is staged of it, and was promised to whoever wrote it, goes to the history as
+ * the version that it was. A node without such bytes is left alone. `op`: "write" or "delete". */
+int preserve_staged(struct volume_service *service, struct index_tx *tx,
+                    const struct volume_ctx *ctx, struct index_node *node, const char *op,
+                    struct err *err) MUST_CHECK;
+/* Such a version is in the bucket. */
+int preserve_synced(struct index_tx *tx, struct view_change *change, struct err *err) MUST_CHECK;
+
 /* change.c: what was done to a name goes into the index with it. Only what can be undone: of files that the bucket has, of folders
  * that moved, and everything that a run did. */
 enum change_op { CHANGE_DELETE, CHANGE_RMDIR, CHANGE_RENAME, CHANGE_MAKE };

@@ -91,7 +91,8 @@ see_row(void *arg, const struct index_history *row, struct err *err)
             return 1;
     }
     if (row->state != INDEX_HISTORY_KEPT) {
-        if (call->now_ns - row->gone_ns > RETENTION_ALWAYS_NS)
+        if (row->state == INDEX_HISTORY_COPYING &&
+            call->now_ns - row->gone_ns > RETENTION_ALWAYS_NS)
             call->stale = *row;
         return 0;
     }

@@ -83,6 +83,8 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
     if (link_inode_of(tx, &gone, &call->inode, err) != 0 ||
         change_note(tx, call->ctx, call->dir ? CHANGE_RMDIR : CHANGE_DELETE, &gone, NULL, err) !=
             0 ||
+        (call->ctx->connection == 0 && inode_open_count(&call->service->inodes, gone.id) == 0 &&
+         preserve_staged(call->service, tx, call->ctx, &gone, "delete", err) != 0) ||
         node_unname(call->service, tx, &gone, true, &call->drop, err) != 0 ||
         (left && index_node_get(tx, call->inode, &call->left, err) != 0) ||
         node_touch_dir(tx, call->at->parent, err) != 0 ||

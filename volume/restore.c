@@ -236,7 +236,13 @@ read_source(struct doing *call, const struct restore_step *step, struct source *
 {
     struct store_object object;
     struct index_node nobody = { .kind = INDEX_FILE };
+    struct volume_barrier barrier;
     if (history_row(call->service, step->copy, &out->row, out->key, err) != 0)
+        return -1;
+    if (out->row.state == INDEX_HISTORY_STAGED &&
+        (volume_flush_quietly(call->service, out->row.volume, service_deadline(&call->ctx),
+                              &barrier, err) != 0 ||
+         history_row(call->service, step->copy, &out->row, out->key, err) != 0))
         return -1;
     store_object_init(&object);
     int rc = store_head(call->service->store, out->key, service_deadline(&call->ctx), &object, err);

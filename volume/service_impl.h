@@ -490,6 +490,7 @@ struct key_view {
     bool has_intent;
     bool prepare; /* the node must be sent here but has no FROZEN bytes yet: fetch and freeze a copy */
     char conflict_id[ULID_SIZE]; /* the key is a conflict's */
+    char history_id[ULID_SIZE];  /* the key is that of a version whose bytes are here still */
 };
 int view_build(struct volume_service *service, struct index_tx *tx, int64_t volume, const char *key,
                struct key_view *out, struct err *err) MUST_CHECK;

@@ -105,13 +105,14 @@ static int
 add_gone(void *arg, const struct index_history *row, struct err *err)
 {
     struct undo *call = arg;
-    if (row->volume != call->want->volume || row->state != INDEX_HISTORY_KEPT || row->node == 0)
+    if (row->volume != call->want->volume || !history_is_kept(row) || row->node == 0)
         return 0;
     struct undo_node *node = undo_nodes_add(&call->nodes, row->node, err);
     if (node == NULL || !GROW(call->gone, call->gone_count, call->gone_cap, err))
         return -1;
     call->gone[call->gone_count++] = *row;
-    if (node->gone == 0)
+    /* The oldest: one that was staged may end before one that was made earlier. */
+    if (node->gone == 0 || row->made_ns < call->gone[node->gone - 1].made_ns)
         node->gone = call->gone_count;
     return 0;
 }

@@ -420,6 +420,72 @@ undo_of_a_replacement(void **state)
     assert_gone("t");
 }
 
+/* What HTTP does: a whole file, staged. */
+static void
+put_whole(const char *path, const char *text, const char *base, char version[LIMIT_ETAG])
+{
+    struct volume_attr attr;
+    bool created;
+    struct volume_ctx http = { .actor = "http" };
+    struct volume_commit_args args = { .pre = { .kind = PRECONDITION_ABSENT } };
+    if (base != NULL) {
+        args.pre.kind = PRECONDITION_MATCH;
+        args.pre.count = 1;
+        text_set(args.pre.tag[0], base);
+    }
+    struct volume_upload *upload =
+        volume_upload_begin(rig.service, &http, rig.volume, path, &rig.err);
+    assert_non_null(upload);
+    RUN_OK(rig.err, volume_upload_write(upload, text, strlen(text), &rig.err));
+    RUN_OK(rig.err, volume_commit(upload, &http, &args, &attr, &created, &rig.err));
+    text_copy(version, LIMIT_ETAG, attr.version);
+}
+
+/* Each of a row of writers was told that its version is kept: the bucket was away meanwhile. */
+static void
+no_writer_loses_its_version(void **state)
+{
+    (void)state;
+    char v[4][LIMIT_ETAG];
+    struct volume_ctx http = { .actor = "http" };
+    put_whole("f", "v0", NULL, v[0]);
+    flush();
+    hold(HOOK_PUT);
+    hold(HOOK_COPY);
+    put_whole("f", "v1", v[0], v[1]);
+    put_whole("f", "v2", v[1], v[2]);
+    struct versions *all = history_of("f");
+    assert_int_equal(all->count, 2);
+    assert_string_equal(all->row[1].version, v[1]);
+    assert_false(all->row[1].synced);
+    assert_version_reads(&all->row[1], "v1");
+    put_whole("g", "g0", NULL, v[3]);
+    struct volume_name at = name_at("g");
+    RUN_OK(rig.err, volume_remove(rig.service, &http, &at, false, NULL, &rig.err));
+    /* And the gateway dies. */
+    release(HOOK_PUT);
+    release(HOOK_COPY);
+    atomic_store(&rig.hook->fail[HOOK_PUT], -1);
+    volume_service_close(rig.service, 0);
+    rig_serve(&(struct rig_options){ .weak_delete = false });
+    flush();
+    assert_bucket("f", "v2");
+    all = history_of("f");
+    assert_int_equal(all->count, 3);
+    assert_string_equal(all->row[1].version, v[1]);
+    assert_true(all->row[1].synced);
+    assert_version_reads(&all->row[1], "v1");
+    assert_version_reads(&all->row[2], "v0");
+    assert_int_equal(copies_of("f/").count, 2);
+    assert_int_equal(trash("")->count, 1);
+    assert_version_reads(&trash("")->row[0], "g0");
+    assert_int_equal(conflicts(NULL), 0);
+    struct volume_restore_result result =
+        restore(&(struct volume_restore){ .path = "f", .version = v[1] });
+    assert_int_equal(result.done, 1);
+    assert_reads("f", "v1");
+}
+
 static void
 unknown_run(void **state)
 {
@@ -519,6 +585,7 @@ main(void)
         T(folder_goes_back_to_a_time),
         T(undo_takes_back_a_run),
         T(undo_of_a_replacement),
+        T(no_writer_loses_its_version),
         T(unknown_run),
         T(old_versions_go),
         cmocka_unit_test(retention_is_by_age_and_number),
