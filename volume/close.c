@@ -13,8 +13,15 @@ struct ack_call {
     int64_t content; /* the row that gets the promise */
     unsigned flags;
     bool sync_close;
+    bool lost; /* somebody else replaced or removed the file meanwhile: what is written here becomes a conflict */
     char key[LIMIT_KEY + 1];
 };
+
+static bool
+has_lost(const struct index_node *node)
+{
+    return (node->flags & INDEX_NODE_ORPHAN) != 0 && (node->flags & INDEX_NODE_LOSER) != 0;
+}
 
 static int
 ack_tx(struct index_tx *tx, void *arg, struct err *err)
@@ -42,6 +49,7 @@ read_sync_close(struct index_tx *tx, void *arg, struct err *err)
         index_volume_get(tx, node.volume, &volume, err) != 0)
         return -1;
     call->sync_close = volume.sync_close && (node.flags & INDEX_NODE_ORPHAN) == 0;
+    call->lost = has_lost(&node);
     return call->sync_close ? key_of_node(tx, &node, call->key, err) : 0;
 }
 
@@ -52,14 +60,20 @@ flush_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 static int
+tell_lost(struct err *err)
+{
+    return err_set(err, ERR_CONFLICT,
+                   "the bucket holds a newer version; yours is kept: see /v1/conflicts");
+}
+
+static int
 told_error(struct inode *inode, struct err *err)
 {
     int number = atomic_exchange(&inode->told_error, 0);
     if (number == 0)
         return 0;
     if (number == ESTALE)
-        return err_set(err, ERR_CONFLICT,
-                       "the bucket holds a newer version; yours is kept: see /v1/conflicts");
+        return tell_lost(err);
     return err_sys(err, number, "an earlier write could not be kept");
 }
 
@@ -67,6 +81,7 @@ struct landing_call {
     int64_t node, content;
     char version[ULID_SIZE]; /* what this close froze, "": what was there is synced */
     bool landed;             /* that or a later one, or the file has no name any more */
+    bool lost;               /* because somebody else has it */
 };
 
 static int
@@ -90,6 +105,7 @@ read_landing(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     bool ours = ulid_valid(node.version) && strcmp(node.version, call->version) >= 0;
     call->landed = ours || (node.flags & INDEX_NODE_ORPHAN) != 0;
+    call->lost = !ours && call->version[0] != '\0' && has_lost(&node);
     return 0;
 }
 
@@ -107,6 +123,8 @@ await_landing(struct volume_file *file, const struct volume_ctx *ctx, struct lan
             volume_getattr(file->service, ctx, inode->node, &attr, err) != 0 ||
             index_read(file->service->index, read_landing, call, err) != 0)
             return -1;
+        if (call->lost)
+            return tell_lost(err);
         if (attr.synced || call->landed)
             return told_error(inode, err); /* a lost one looks synced too */
         if (!sync_wait(file->service, seen, deadline))
@@ -140,6 +158,20 @@ close_through(struct volume_file *file, const struct volume_ctx *ctx, struct err
     return rc;
 }
 
+/* A writer that lost its name is told at each flush and fsync, in any volume: nothing that it writes gets to the path. */
+static int
+promise_bucket(struct volume_file *file, const struct volume_ctx *ctx, const struct ack_call *call,
+               struct err *err)
+{
+    struct inode *inode = file->inode;
+    if (call->sync_close)
+        return close_through(file, ctx, err);
+    if (!call->lost)
+        return 0;
+    scope_unlock pthread_mutex_t *held = scope_lock(&inode->lock);
+    return inode->file != NULL && backing_changed_locked(inode) ? tell_lost(err) : 0;
+}
+
 int
 volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct err *err)
 {
@@ -162,7 +194,7 @@ volume_file_flush(struct volume_file *file, const struct volume_ctx *ctx, struct
     pthread_mutex_unlock(&inode->lock);
     if (rc != 0 || (!asked && index_read(file->service->index, read_sync_close, &call, err) != 0))
         return -1;
-    return call.sync_close ? close_through(file, ctx, err) : 0;
+    return promise_bucket(file, ctx, &call, err);
 }
 
 /* The row of a file that is fsynced again and again says so already: then only what else was committed has to be kept. */
@@ -237,7 +269,7 @@ volume_file_fsync(struct volume_file *file, const struct volume_ctx *ctx, struct
         return -1;
     if (!file->writable || index_read(file->service->index, read_sync_close, &call, err) != 0)
         return rc;
-    return call.sync_close ? close_through(file, ctx, err) : 0;
+    return promise_bucket(file, ctx, &call, err);
 }
 
 int

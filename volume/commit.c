@@ -322,8 +322,15 @@ outcome_tx(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     /* Not lost and no longer staged: it is in the bucket, perhaps already replaced by a later version. */
     call->synced = !call->lost;
-    if (index_node_get(tx, call->node, &node, &missing) == 0)
-        return attr_fill(tx, &node, call->attr, err);
+    if (call->lost || index_node_get(tx, call->node, &node, &missing) != 0)
+        return 0;
+    struct volume_attr now;
+    if (attr_fill(tx, &node, &now, err) != 0)
+        return -1;
+    /* Somebody may have gone on from it: who wrote this version must not take that one for its own. */
+    if (strcmp(now.version, call->content->version) == 0)
+        *call->attr = now;
+    call->attr->synced = true;
     return 0;
 }
 

@@ -126,6 +126,20 @@ foreign_new(struct view_change *change, struct err *err)
     return own_foreign(change, &node, VOLUME_EVENT_CREATED, err);
 }
 
+/* Who has it open for writing did not give the name up: what it writes from now on is kept too (freeze.c), and it is told. */
+static int
+mark_loser(struct view_change *change, struct index_node *node, struct err *err)
+{
+    char path[LIMIT_PATH + 1];
+    if (!change->loser_kept)
+        return node_mark_loser(change->tx, node, err);
+    if (index_node_path(change->tx, node->id, path, sizeof(path), err) != 0)
+        return -1;
+    node->flags |= INDEX_NODE_LOSER;
+    text_set(node->target, path);
+    return 0;
+}
+
 static int
 foreign_replace(struct view_change *change, struct err *err)
 {
@@ -138,7 +152,7 @@ foreign_replace(struct view_change *change, struct err *err)
         return -1;
     if (node.kind != INDEX_DIR &&
         (linked || inode_open_count(&change->service->inodes, node.id) > 0)) {
-        if ((!linked && node_mark_loser(tx, &node, err) != 0) ||
+        if ((!linked && mark_loser(change, &node, err) != 0) ||
             node_unname(change->service, tx, &node, false, change->drop, err) != 0)
             return -1;
         return foreign_new(change, err);
@@ -198,7 +212,9 @@ foreign_gone(struct view_change *change, struct err *err)
         return index_node_update(tx, &node, err);
     }
     event_emit(change->service, VOLUME_EVENT_REMOVED, &node, 0);
+    bool alone = node.kind == INDEX_FILE && (node.flags & INDEX_NODE_LINKED) == 0;
     if (link_tell(change->service, tx, &node, err) != 0 ||
+        (alone && mark_loser(change, &node, err) != 0) ||
         node_unname(change->service, tx, &node, false, change->drop, err) != 0)
         return -1;
     return drop_bare_folders(change, parent, err);
