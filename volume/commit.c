@@ -293,8 +293,8 @@ commit_tx(struct index_tx *tx, void *arg, struct err *err)
 struct outcome_call {
     const struct index_content *content;
     int64_t node;
-    bool synced, lost;
-    struct index_conflict conflict;
+    bool synced, lost, replaced;
+    bool kept, coming; /* in the history; on its way there */
     struct volume_attr *attr;
 };
 
@@ -309,28 +309,57 @@ match_mine(void *arg, const struct index_conflict *row, struct err *err)
 }
 
 static int
+match_kept(void *arg, const struct index_history *row, struct err *err)
+{
+    struct outcome_call *call = arg;
+    (void)err;
+    call->kept |= row->state == INDEX_HISTORY_KEPT;
+    call->coming |= row->state != INDEX_HISTORY_KEPT;
+    return 0;
+}
+
+/* Somebody may have gone on from it: who wrote this version must not take that one for its own. */
+static int
+describe_synced(struct index_tx *tx, struct outcome_call *call, struct err *err)
+{
+    struct index_node node;
+    struct volume_attr now;
+    struct err missing = ERR_INIT;
+    call->synced = true;
+    if (index_node_get(tx, call->node, &node, &missing) != 0)
+        return 0;
+    if (attr_fill(tx, &node, &now, err) != 0)
+        return -1;
+    if (strcmp(now.version, call->content->version) == 0)
+        *call->attr = now;
+    call->attr->synced = true;
+    return 0;
+}
+
+static int
 outcome_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct outcome_call *call = arg;
     struct index_content row;
-    struct index_node node;
+    struct index_version landed;
     struct err missing = ERR_INIT;
     if (index_content_get(tx, call->content->id, &row, &missing) == 0 &&
         row.state == CONTENT_FROZEN && row.node != 0)
         return 0;
     if (index_conflict_each(tx, call->content->volume, match_mine, call, err) != 0)
         return -1;
-    /* Not lost and no longer staged: it is in the bucket, perhaps already replaced by a later version. */
-    call->synced = !call->lost;
-    if (call->lost || index_node_get(tx, call->node, &node, &missing) != 0)
+    if (call->lost)
         return 0;
-    struct volume_attr now;
-    if (attr_fill(tx, &node, &now, err) != 0)
+    /* No longer staged: it landed, perhaps to be replaced at once, or somebody here replaced it before it could. */
+    if (index_version_find(tx, call->content->version, &landed, &missing) == 0)
+        return describe_synced(tx, call, err);
+    if (missing.code != ERR_NOT_FOUND)
+        return err_set(err, missing.code, "%s", missing.msg);
+    if (index_history_of_version(tx, call->content->version, match_kept, call, err) != 0)
         return -1;
-    /* Somebody may have gone on from it: who wrote this version must not take that one for its own. */
-    if (strcmp(now.version, call->content->version) == 0)
-        *call->attr = now;
-    call->attr->synced = true;
+    if (call->kept)
+        return describe_synced(tx, call, err);
+    call->replaced = !call->coming;
     return 0;
 }
 
@@ -350,6 +379,10 @@ wait_synced(struct commit_call *call, int64_t deadline_ns, struct err *err)
                 err, ERR_CONFLICT,
                 "the bucket held a newer version of '%s'; yours is kept: see /v1/conflicts",
                 call->upload->path);
+        if (outcome.replaced)
+            return err_set(err, ERR_CONFLICT,
+                           "'%s' was replaced on this gateway before the bucket had your version",
+                           call->upload->path);
         if (outcome.synced)
             return 0;
         if (!sync_wait(service, seen, deadline_ns))

@@ -197,6 +197,75 @@ who_writes_a_whole_file_is_told_its_own_version(void **state)
     assert_bucket("f", "second");
 }
 
+/* What is told as saved is saved: a version that a program in a mount replaced before it was in the bucket is not. */
+static void
+replaced_on_its_way(void (*replace)(void))
+{
+    struct put put = { .text = "whole", .wait = true };
+    struct volume_attr attr = { 0 };
+    pthread_t thread;
+    save("f", "base");
+    save("other", "other");
+    flush();
+    atomic_store(&rig.hook->fail[HOOK_PUT], -1);
+    assert_int_equal(pthread_create(&thread, NULL, put_whole, &put), 0);
+    for (int i = 0; i < 60000 && attr.size != strlen("whole"); i++) {
+        clock_sleep_ns(NS_PER_MS);
+        RUN_OK(rig.err, volume_resolve(rig.service, &rig.ctx, rig.volume, "f", &attr, &rig.err));
+    }
+    replace();
+    atomic_store(&rig.hook->fail[HOOK_PUT], 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(put.rc, -1);
+    assert_int_equal(put.err.code, ERR_CONFLICT);
+    flush();
+}
+
+static void
+by_a_rename(void)
+{
+    move("other", "f", 0);
+}
+
+static void
+by_an_unlink(void)
+{
+    unlink_at("f");
+}
+
+static void
+a_whole_file_replaced_on_its_way_is_not_told_as_saved(void **state)
+{
+    (void)state;
+    replaced_on_its_way(by_a_rename);
+    assert_bucket("f", "other");
+    replaced_on_its_way(by_an_unlink);
+    assert_false(in_bucket("f"));
+}
+
+/* A writer in a mount begins with a copy: what is on its way arrives. */
+static void
+a_whole_file_written_to_on_its_way_arrives_first(void **state)
+{
+    (void)state;
+    struct put put = { .text = "whole", .wait = true };
+    pthread_t thread;
+    save("f", "base");
+    flush();
+    hold(HOOK_PUT);
+    assert_int_equal(pthread_create(&thread, NULL, put_whole, &put), 0);
+    wait_for_waiting(HOOK_PUT);
+    struct volume_file *file = open_at("f", O_RDWR);
+    write_at(file, "W", 0);
+    close_file(file);
+    release(HOOK_PUT);
+    pthread_join(thread, NULL);
+    RUN_OK(put.err, put.rc);
+    assert_string_equal(put.attr.version, put.version);
+    flush();
+    assert_bucket("f", "Whole");
+}
+
 #define BOTH(test)                                                  \
     cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown), \
     {                                                               \
@@ -213,6 +282,8 @@ main(void)
                                         setup_sync_close, rig_teardown),
         BOTH(who_wrote_nothing_is_told_nothing),
         BOTH(who_writes_a_whole_file_is_told_its_own_version),
+        BOTH(a_whole_file_replaced_on_its_way_is_not_told_as_saved),
+        BOTH(a_whole_file_written_to_on_its_way_arrives_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
