@@ -21,8 +21,9 @@ mount_json(const struct mount_info *info)
     (void)snprintf(id, sizeof(id), "%lld", (long long)info->id);
     if (info->expires_ns)
         time_rfc3339(info->expires_ns, expires, sizeof(expires));
-    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:b, s:s, s:s?, s:I, s:I, s:b, s:s?, s:s?}", "id",
-                     id, "volume", info->volume_name, "folder",
+    return json_pack("{s:s, s:s, s:s?, s:o, s:o, s:s, s:b, s:s, s:s?, s:I, s:I, s:b, s:s?, s:s?}",
+                     "id", id, "volume", info->volume_name, "snapshot",
+                     info->snapshot[0] != '\0' ? info->snapshot : NULL, "folder",
                      json_bytes(info->folder, strlen(info->folder)), "path",
                      json_bytes(info->path, strlen(info->path)), "run", info->run, "read_only",
                      (int)info->read_only, "state", mount_state_name(info->state), "expires",
@@ -60,6 +61,7 @@ read_mount(struct exchange *x, const json_t *body, struct mount_args *args, char
     int64_t lease_minutes = 0;
     if (json_need_str(body, "volume", &volume, err) < 0 ||
         json_opt_str(body, "folder", &text, err) < 0 ||
+        json_opt_str(body, "snapshot", &args->snapshot, err) < 0 ||
         json_opt_str(body, "path", &args->path, err) < 0 ||
         json_opt_bool(body, "read_only", &args->read_only, err) < 0 ||
         json_opt_bool(body, "private", &args->private_path, err) < 0 ||

@@ -17,6 +17,7 @@
 #include "mount/probe.h"
 #include "mount/service_impl.h"
 #include "volume/locks.h"
+#include "volume/snapshot.h"
 
 #define PROBE_NS (5 * NS_PER_S)
 #define LIVE_NS (10 * NS_PER_S) /* from the mount to the first answer through it */
@@ -227,7 +228,7 @@ find_root(struct entry *entry, const struct volume_info *volume, int64_t *root, 
     struct volume_attr attr;
     struct volume_ctx ctx = { .actor = "mount", .run = entry->info.run };
     *root = volume->root;
-    if (entry->info.folder[0] == '\0')
+    if (entry->info.folder[0] == '\0' || entry->info.snapshot[0] != '\0')
         return 0;
     if (volume_resolve(entry->service->args.volumes, &ctx, volume->id, entry->info.folder, &attr,
                        err) < 0)
@@ -239,11 +240,43 @@ find_root(struct entry *entry, const struct volume_info *volume, int64_t *root, 
     return 0;
 }
 
+/* The snapshot, and that the folder was there. */
+static int
+find_past(struct entry *entry, const struct volume_info *volume, struct volume_snapshot *out,
+          struct err *err)
+{
+    struct volume_service *volumes = entry->service->args.volumes;
+    const char *folder = entry->info.folder;
+    struct volume_past *past;
+    if (volume_snapshot_find(volumes, volume->id, entry->info.snapshot, out, err) < 0)
+        return -1;
+    if (folder[0] == '\0')
+        return 0;
+    if (volume_past_open(volumes, volume->id, out->at_ns, &past, err) < 0)
+        return -1;
+    const struct volume_past_entry *found = volume_past_find(past, folder);
+    int rc = 0;
+    if (!found || found->kind != INDEX_DIR)
+        rc = err_set(err, found ? ERR_NOT_DIR : ERR_NOT_FOUND, "'%s' %s in snapshot '%s' of '%s'",
+                     folder, found ? "is not a folder" : "is not", out->name, volume->name);
+    volume_past_close(past);
+    return rc;
+}
+
 struct session *
 attach_session(struct entry *entry, const struct volume_info *volume, int64_t root,
                struct carry *carry, struct err *err)
 {
     struct mount_service *service = entry->service;
+    struct volume_snapshot snapshot;
+    struct session_past past = { .name = entry->info.snapshot, .path = entry->info.folder };
+    if (past.name[0] != '\0') {
+        if (find_past(entry, volume, &snapshot, err) < 0) {
+            carry_unmap(carry);
+            return NULL;
+        }
+        past.at_ns = snapshot.at_ns;
+    }
     struct session_args args = {
         .volumes = service->args.volumes,
         .park = service->park,
@@ -257,6 +290,7 @@ attach_session(struct entry *entry, const struct volume_info *volume, int64_t ro
         .volume_name = volume->name,
         .prefix = volume->prefix,
         .run = entry->info.run,
+        .past = past.name[0] != '\0' ? &past : NULL,
         .read_only = entry->info.read_only,
         .threads = thread_count(service),
         .deadline_ns = service->args.request_deadline_ns,

@@ -113,6 +113,10 @@ check_args(const struct mount_args *args, struct err *err)
         return err_set(err, ERR_INVAL, "mountpoint '%s' is not an absolute path", args->path);
     if (args->run && strlen(args->run) >= sizeof(((struct mount_info *)NULL)->run))
         return err_set(err, ERR_INVAL, "run id '%s' is too long", args->run);
+    if (args->snapshot && path_check_volume(args->snapshot, err) < 0)
+        return -1;
+    if (args->snapshot && strlen(args->snapshot) + strlen(folder) + 3 > LIMIT_PATH)
+        return err_set(err, ERR_NAME_TOO_LONG, "the folder's path is too long");
     if (path_check(folder, strlen(folder), &ignored) < 0)
         return err_set(err, ERR_BAD_NAME, "'%s' is not a folder inside a volume", folder);
     return 0;
@@ -152,10 +156,12 @@ make_entry(struct mount_service *service, const struct mount_args *args,
     entry->busy = true;
     entry->transient = args->transient;
     info->volume = volume->id;
-    info->read_only = args->read_only || volume->read_only;
+    info->read_only = args->read_only || volume->read_only || args->snapshot;
     info->state = MOUNT_STARTING;
     (void)snprintf(info->volume_name, sizeof(info->volume_name), "%s", volume->name);
     (void)snprintf(info->folder, sizeof(info->folder), "%s", args->folder ? args->folder : "");
+    (void)snprintf(info->snapshot, sizeof(info->snapshot), "%s",
+                   args->snapshot ? args->snapshot : "");
     (void)snprintf(info->run, sizeof(info->run), "%s", args->run ? args->run : "");
     if (args->path)
         copy_path(info->path, sizeof(info->path), args->path);

@@ -98,7 +98,8 @@ const char *mount_state_name(enum mount_state state);
 
 struct mount_args {
     int64_t volume;
-    const char *folder; /* inside the volume, normal form; NULL or "": all of it */
+    const char *folder;   /* inside the volume, normal form; NULL or "": all of it */
+    const char *snapshot; /* the volume as it was then, read-only; NULL: as it is */
     const char *
         path; /* absolute; an existing empty directory. NULL: default_parent/N, N the first free from 1 */
     bool private_path; /* with `path` NULL: STATE/mnt/ID, for `run` */
@@ -113,6 +114,7 @@ struct mount_info {
     int64_t volume;
     char volume_name[LIMIT_VOLUME_NAME + 1];
     char folder[LIMIT_PATH + 1];
+    char snapshot[LIMIT_VOLUME_NAME + 1]; /* "": none */
     char path[LIMIT_PATH + 1];
     char run[64];
     bool read_only;

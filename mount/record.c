@@ -11,6 +11,27 @@ put_row(struct index_tx *tx, void *arg, struct err *err)
     return index_mount_put(tx, arg, err);
 }
 
+/* No folder begins with a slash: "/@NAME/FOLDER" is one of a snapshot. */
+static void
+record_folder(const struct mount_info *info, char *out, size_t size)
+{
+    if (info->snapshot[0] != '\0')
+        (void)snprintf(out, size, "/@%s/%s", info->snapshot, info->folder);
+    else
+        (void)snprintf(out, size, "%s", info->folder);
+}
+
+void
+record_read_folder(const char *folder, struct mount_info *info)
+{
+    bool past = strncmp(folder, "/@", 2) == 0;
+    size_t len = past ? strcspn(folder + 2, "/") : 0;
+    const char *rest = past ? folder + 2 + len : folder;
+    (void)snprintf(info->snapshot, sizeof(info->snapshot), "%.*s", (int)len,
+                   past ? folder + 2 : "");
+    (void)snprintf(info->folder, sizeof(info->folder), "%s", rest + (past && *rest == '/'));
+}
+
 int
 record_put(struct entry *entry, struct err *err)
 {
@@ -24,7 +45,7 @@ record_put(struct entry *entry, struct err *err)
     row->lease_ns = info->lease_ns;
     /* "Expired long ago" is how a row says that no later daemon brings it back. */
     row->expires_ns = entry->transient && info->expires_ns == 0 ? 1 : info->expires_ns;
-    (void)snprintf(row->folder, sizeof(row->folder), "%s", info->folder);
+    record_folder(info, row->folder, sizeof(row->folder));
     (void)snprintf(row->path, sizeof(row->path), "%s", info->path);
     (void)snprintf(row->run, sizeof(row->run), "%s", info->run);
     int done = index_write(volume_service_index(entry->service->args.volumes), INDEX_NORMAL,

@@ -46,7 +46,7 @@ restore_entry(struct mount_service *service, const struct index_mount *row)
     entry->info.volume = row->volume;
     entry->info.read_only = row->read_only;
     restore_lease(entry, row);
-    (void)snprintf(entry->info.folder, sizeof(entry->info.folder), "%s", row->folder);
+    record_read_folder(row->folder, &entry->info);
     (void)snprintf(entry->info.path, sizeof(entry->info.path), "%s", row->path);
     (void)snprintf(entry->info.run, sizeof(entry->info.run), "%s", row->run);
     return entry;

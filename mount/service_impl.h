@@ -74,7 +74,10 @@ int adopt_index_uuid(struct mount_service *service, char out[SESSION_UUID_SIZE],
                      struct err *err) MUST_CHECK;
 
 /* record.c: rows in the index. */
-int record_put(struct entry *entry, struct err *err) MUST_CHECK; /* sets info.id when it is 0 */
+int record_put(struct entry *entry, struct err *err) MUST_CHECK;
+/* What a row's folder says: of which snapshot, and the folder in it. */
+void record_read_folder(const char *folder,
+                        struct mount_info *info); /* sets info.id when it is 0 */
 int record_delete(struct mount_service *service, int64_t id, struct err *err) MUST_CHECK;
 struct record_list {
     struct index_mount *rows;

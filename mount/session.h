@@ -20,6 +20,13 @@ struct session;
 struct lender;
 struct past_cache;
 
+/* What is mounted is the volume as it was, and only that. */
+struct session_past {
+    int64_t at_ns;
+    const char *name; /* of the snapshot */
+    const char *path; /* of the folder, then */
+};
+
 struct session_args {
     struct volume_service *volumes;
     struct park *park;        /* shared by all mounts */
@@ -33,6 +40,7 @@ struct session_args {
     const char *volume_name;
     const char *prefix; /* of keys, for user.holdfast.key */
     const char *run;
+    const struct session_past *past; /* NULL: the volume as it is */
     bool read_only;
     unsigned threads;
     int64_t deadline_ns; /* time that a request may take */

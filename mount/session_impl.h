@@ -11,6 +11,7 @@
 #include "mount/handle.h"
 #include "mount/ino.h"
 #include "mount/number.h"
+#include "mount/old.h"
 #include "mount/session.h"
 #include "mount/virtual.h"
 #include "volume/locks.h"
@@ -55,11 +56,13 @@ struct old_list;
 struct session_at {
     pthread_mutex_t mutex; /* times and lists; a leaf */
     struct number_table numbers;
+    atomic_bool all_known;
     struct old_time {
         char text[32];                    /* a duration; "": none */
         int64_t at_ns, begun_ns, used_ns; /* wall, and mono */
     } time[OLD_TIMES];
     struct old_list *lists;
+    struct old_place root; /* of a mount that is such a past; else OLD_NONE */
 };
 
 struct session {

@@ -14,7 +14,16 @@
 int
 session_old_init(struct session *session, struct err *err)
 {
+    struct old_place *root = &session->at.root;
+    const struct session_past *past = session->args.past;
     pthread_mutex_init(&session->at.mutex, NULL);
+    if (past) {
+        root->kind = OLD_PAST;
+        root->at_ns = past->at_ns;
+        (void)snprintf(root->text, sizeof(root->text), "%s", past->name);
+        (void)snprintf(root->path, sizeof(root->path), "%s", past->path);
+        session->args.past = NULL; /* the caller's */
+    }
     return number_table_init(&session->at.numbers, err);
 }
 
@@ -38,10 +47,17 @@ session_old_folder(struct session *session, char *out, size_t size, struct err *
 /* ---- numbers ---- */
 
 bool
-session_old_is(uint64_t ino)
+session_old_is_root(fuse_req_t req, fuse_ino_t ino)
+{
+    return ino == FUSE_ROOT_ID && session_of(req)->at.root.kind == OLD_PAST;
+}
+
+bool
+session_old_is(fuse_req_t req, fuse_ino_t ino)
 {
     enum virtual_kind kind = virtual_is(ino) ? virtual_place(ino).kind : VIRTUAL_NONE;
-    return kind == VIRTUAL_AT || kind == VIRTUAL_VERSIONS || kind == VIRTUAL_OLD;
+    return kind == VIRTUAL_AT || kind == VIRTUAL_VERSIONS || kind == VIRTUAL_OLD ||
+           session_old_is_root(req, ino);
 }
 
 static uint64_t
@@ -50,18 +66,44 @@ ino_of(uint64_t number)
     return virtual_ino(&(struct virtual_place){ .kind = VIRTUAL_OLD, .id = number });
 }
 
-/* 1: answered with ESTALE, for nobody knows the number. `.holdfast/at` itself is a past without a text. */
-static int
-find_place(struct call *call, struct old_place *out, struct err *err)
+static bool
+known(struct session *session, uint64_t number, struct old_place *out)
 {
     char name[OLD_NAME_MAX];
+    ssize_t len = number_name(&session->at.numbers, number, name, sizeof(name));
+    return len >= 0 && (size_t)len < sizeof(name) && old_parse(name, (size_t)len, out);
+}
+
+/* Of a mount that is a past as a whole the next gateway knows where to look: everything in it has its number from then on. */
+static int
+know_all(struct call *call, const struct volume_ctx *ctx, struct err *err)
+{
+    struct session_at *state = &call->session->at;
+    if (state->root.kind != OLD_PAST || !call->session->adopted || atomic_load(&state->all_known))
+        return 0;
+    int rc = session_past_number_all(call, ctx, &state->root, err);
+    if (rc == 0)
+        atomic_store(&state->all_known, true);
+    return rc;
+}
+
+/* OLD_LATER also when it has answered: ESTALE, nobody knows the number. `.holdfast/at` itself is a past without a text. */
+static int
+find_place(struct call *call, const struct volume_ctx *ctx, struct old_place *out, struct err *err)
+{
     struct virtual_place place = session_virtual_place(call);
     if (place.kind == VIRTUAL_OLD) {
-        ssize_t len = number_name(&call->session->at.numbers, place.id, name, sizeof(name));
-        if (len >= 0 && (size_t)len < sizeof(name) && old_parse(name, (size_t)len, out))
+        if (known(call->session, place.id, out))
             return 0;
+        int rc = know_all(call, ctx, err);
+        if (rc != 0 || known(call->session, place.id, out))
+            return rc;
         call_reply_errno(call, ESTALE);
-        return 1;
+        return OLD_LATER;
+    }
+    if (call->session->at.root.kind == OLD_PAST) {
+        *out = call->session->at.root;
+        return 0;
     }
     memset(out, 0, sizeof(*out));
     out->kind = place.kind == VIRTUAL_AT ? OLD_PAST : OLD_PATH;
@@ -147,7 +189,7 @@ run_lookup(struct call *call, const struct volume_ctx *ctx, struct err *err)
     scope_free struct old_entry *found = calloc(1, sizeof(*found));
     if (!found)
         return err_nomem(err);
-    int rc = find_place(call, &parent, err);
+    int rc = find_place(call, ctx, &parent, err);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
     if (parent.kind == OLD_PAST)
@@ -181,14 +223,14 @@ run_getattr(struct call *call, const struct volume_ctx *ctx, struct err *err)
 {
     struct old_place place;
     struct stat st;
-    int rc = find_place(call, &place, err);
+    int rc = find_place(call, ctx, &place, err);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
     rc = place.kind == OLD_PAST ? session_past_stat(call, ctx, &place, &st, err)
                                 : session_versions_stat(call, ctx, &place, &st, err);
     if (rc != 0)
         return rc == OLD_LATER ? 0 : -1;
-    st.st_ino = (ino_t)call->node;
+    st.st_ino = ino_of_node(call->node, call->session->args.root);
     if (call_claim(call))
         (void)fuse_reply_attr(call->req, &st,
                               place.kind == OLD_PATH ? OLD_PATH_TIMEOUT : TIMEOUT_MAX);
@@ -210,7 +252,7 @@ static int
 read_place(struct call *call, const struct volume_ctx *ctx, char *out, size_t *got, struct err *err)
 {
     struct old_place place;
-    int rc = find_place(call, &place, err);
+    int rc = find_place(call, ctx, &place, err);
     if (rc != 0)
         return rc < 0 ? -1 : OLD_LATER;
     if (place.kind == OLD_PATH)
@@ -267,16 +309,24 @@ session_old_readlink(fuse_req_t req, fuse_ino_t ino)
     call_start(&call);
 }
 
+/* An open that says ESTALE is tried once more by the kernel, with new lookups: better than a read that fails. */
+static bool
+is_stale(struct session *session, uint64_t ino)
+{
+    char first;
+    struct virtual_place place = virtual_place(ino);
+    return place.kind == VIRTUAL_OLD && session->at.root.kind != OLD_PAST &&
+           number_name(&session->at.numbers, place.id, &first, 1) < 0;
+}
+
 /* The kernel keeps the pages: these bytes never change. */
 void
 session_old_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi)
 {
     struct fuse_file_info answer = { .keep_cache = 1, .noflush = 1 };
-    char first;
-    struct session *session = session_of(req);
     if ((fi->flags & O_ACCMODE) != O_RDONLY || fi->flags & O_TRUNC)
         (void)fuse_reply_err(req, EROFS);
-    else if (number_name(&session->at.numbers, virtual_place(ino).id, &first, 1) < 0)
+    else if (is_stale(session_of(req), ino))
         (void)fuse_reply_err(req, ESTALE);
     else
         (void)fuse_reply_open(req, &answer);
@@ -341,7 +391,7 @@ put_dots(struct listing *list)
 {
     struct fuse_entry_param dot = { .ino = 0 };
     dot.attr.st_mode = S_IFDIR;
-    dot.attr.st_ino = (ino_t)list->call->node;
+    dot.attr.st_ino = ino_of_node(list->call->node, list->call->session->args.root);
     if (list->call->off < 1)
         (void)put(list, ".", &dot, 1);
     if (list->call->off < OFF_DOTS)
@@ -361,7 +411,7 @@ fill(struct listing *list, const struct volume_ctx *ctx, struct err *err)
     struct call *call = list->call;
     struct old_place dir;
     size_t at = call->off > OFF_DOTS ? (size_t)call->off - OFF_DOTS : 0;
-    int rc = find_place(call, &dir, err);
+    int rc = find_place(call, ctx, &dir, err);
     if (rc != 0)
         return rc < 0 ? -1 : OLD_LATER;
     put_dots(list);
@@ -426,10 +476,14 @@ session_old_readdir(fuse_req_t req, fuse_ino_t ino, const struct virtual_stream 
 }
 
 void
-session_old_opendir(fuse_req_t req, struct fuse_file_info *fi)
+session_old_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct session *session = session_of(req);
     uint64_t incarnation = session->args.carry ? session->args.carry->incarnation : 0;
+    if (is_stale(session, ino)) {
+        (void)fuse_reply_err(req, ESTALE);
+        return;
+    }
     fi->fh = (incarnation + 1) << 40 | atomic_fetch_add(&session->next_stream, 1);
     (void)fuse_reply_open(req, fi);
 }

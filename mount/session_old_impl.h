@@ -39,6 +39,9 @@ struct old_child {
 typedef int old_child_fn(void *arg, const struct old_child *child, size_t next);
 int session_past_list(struct call *call, const struct volume_ctx *ctx, const struct old_place *dir,
                       size_t at, old_child_fn *fn, void *arg, struct err *err) MUST_CHECK;
+/* Everything below has its number, as if a kernel had looked it up. */
+int session_past_number_all(struct call *call, const struct volume_ctx *ctx,
+                            const struct old_place *root, struct err *err) MUST_CHECK;
 /* Of `.holdfast/at` itself: the snapshots. */
 int session_past_texts(struct call *call, size_t at, old_child_fn *fn, void *arg,
                        struct err *err) MUST_CHECK;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
+#include "base/path.h"
 #include "base/scope.h"
 #include "mount/session_old_impl.h"
 #include "volume/snapshot.h"
@@ -315,6 +316,34 @@ session_past_list(struct call *call, const struct volume_ctx *ctx, const struct 
         set_child(child, dir, entry);
         if (fn(arg, child, at) != 0)
             break;
+    }
+    put_past(call, kept);
+    return rc;
+}
+
+int
+session_past_number_all(struct call *call, const struct volume_ctx *ctx,
+                        const struct old_place *root, struct err *err)
+{
+    char name[OLD_NAME_MAX];
+    struct past_kept *kept;
+    const struct volume_past_entry *entry;
+    uint64_t number;
+    uint32_t check;
+    size_t at = 0;
+    scope_free struct old_place *place = malloc(sizeof(*place));
+    if (!place)
+        return err_nomem(err);
+    int rc = find_past(call, ctx, root->at_ns, &kept, err);
+    if (rc != 0)
+        return rc;
+    *place = *root;
+    while (rc == 0 && (entry = volume_past_next(past_kept(kept), &at)) != NULL) {
+        if (!path_within(entry->path, root->path))
+            continue;
+        (void)snprintf(place->path, sizeof(place->path), "%s", entry->path);
+        rc = number_give(&call->session->at.numbers, name, old_name(place, name), &number, &check,
+                         err);
     }
     put_past(call, kept);
     return rc;

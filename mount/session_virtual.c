@@ -44,12 +44,19 @@ start_getattr(fuse_req_t req, fuse_ino_t ino)
     call_start(&call);
 }
 
+/* The root of a mount that shows a past is, too. */
+static bool
+is_ours(fuse_req_t req, fuse_ino_t ino)
+{
+    return virtual_is(ino) || session_old_is_root(req, ino);
+}
+
 static void
 on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino) && virtual_place(ino).kind == VIRTUAL_OLD)
+    if (virtual_place(ino).kind == VIRTUAL_OLD || session_old_is_root(req, ino))
         session_old_getattr(req, ino);
-    else if (virtual_is(ino))
+    else if (is_ours(req, ino))
         start_getattr(req, ino);
     else
         real.getattr(req, ino, fi);
@@ -57,21 +64,21 @@ on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* What was cannot be changed by anybody; the rest is not for programs. */
 static int
-refusal(fuse_ino_t ino)
+refusal(fuse_req_t req, fuse_ino_t ino)
 {
-    return session_old_is(ino) ? EROFS : EPERM;
+    return session_old_is(req, ino) ? EROFS : EPERM;
 }
 
 /* `> .holdfast/flush` may come with a new size. */
 static void
 on_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct fuse_file_info *fi)
 {
-    if (!virtual_is(ino))
+    if (!is_ours(req, ino))
         real.setattr(req, ino, st, to_set, fi);
     else if (virtual_place(ino).kind == VIRTUAL_FLUSH && (to_set & FUSE_SET_ATTR_SIZE) != 0)
         start_getattr(req, ino);
     else
-        (void)fuse_reply_err(req, refusal(ino));
+        (void)fuse_reply_err(req, refusal(req, ino));
 }
 
 /* ---- names ---- */
@@ -127,9 +134,10 @@ run_lookup(struct call *call, const struct volume_ctx *ctx, struct err *err)
 }
 
 static bool
-is_name(fuse_ino_t parent, const char *name)
+is_name(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    return parent == FUSE_ROOT_ID && strcmp(name, VIRTUAL_NAME) == 0;
+    return !session_old_is_root(req, parent) && parent == FUSE_ROOT_ID &&
+           strcmp(name, VIRTUAL_NAME) == 0;
 }
 
 static void
@@ -137,11 +145,11 @@ on_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     OPS("lookup", run_lookup);
     struct call call;
-    if (!virtual_is(parent) && !is_name(parent, name)) {
+    if (!is_ours(req, parent) && !is_name(req, parent, name)) {
         real.lookup(req, parent, name);
         return;
     }
-    if (session_old_is(parent)) {
+    if (session_old_is(req, parent)) {
         session_old_lookup(req, parent, name);
         return;
     }
@@ -176,11 +184,11 @@ on_readlink(fuse_req_t req, fuse_ino_t ino)
 {
     OPS("readlink", run_readlink);
     struct call call;
-    if (!virtual_is(ino)) {
+    if (!is_ours(req, ino)) {
         real.readlink(req, ino);
         return;
     }
-    if (session_old_is(ino)) {
+    if (session_old_is(req, ino)) {
         session_old_readlink(req, ino);
         return;
     }
@@ -192,9 +200,9 @@ on_readlink(fuse_req_t req, fuse_ino_t ino)
 static bool
 refuse(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    if (!virtual_is(parent) && !is_name(parent, name))
+    if (!is_ours(req, parent) && !is_name(req, parent, name))
         return false;
-    (void)fuse_reply_err(req, refusal(parent));
+    (void)fuse_reply_err(req, refusal(req, parent));
     return true;
 }
 
@@ -222,7 +230,7 @@ on_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *na
 static void
 on_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-    if (!refuse(req, virtual_is(ino) ? ino : parent, name))
+    if (!refuse(req, is_ours(req, ino) ? ino : parent, name))
         real.link(req, ino, parent, name);
 }
 
@@ -261,9 +269,9 @@ on_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 static void
 on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (session_old_is(ino))
+    if (session_old_is(req, ino))
         session_old_open(req, ino, fi);
-    else if (virtual_is(ino))
+    else if (is_ours(req, ino))
         session_virtual_open(req, ino, fi);
     else
         real.open(req, ino, fi);
@@ -272,9 +280,9 @@ on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void
 on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-    if (session_old_is(ino))
+    if (session_old_is(req, ino))
         session_old_read(req, ino, size, off);
-    else if (virtual_is(ino))
+    else if (is_ours(req, ino))
         session_virtual_read(req, ino, size, off, fi);
     else
         real.read(req, ino, size, off, fi);
@@ -284,7 +292,7 @@ static void
 on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
          struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         session_virtual_write(req, ino, size);
     else
         real.write(req, ino, data, size, off, fi);
@@ -293,7 +301,7 @@ on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t of
 static void
 on_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, 0);
     else
         real.flush(req, ino, fi);
@@ -302,7 +310,7 @@ on_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void
 on_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, 0);
     else
         real.fsync(req, ino, datasync, fi);
@@ -311,7 +319,7 @@ on_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi
 static void
 on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (!virtual_is(ino)) {
+    if (!is_ours(req, ino)) {
         real.release(req, ino, fi);
         return;
     }
@@ -322,7 +330,7 @@ static void
 on_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
              struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, EPERM);
     else
         real.fallocate(req, ino, mode, off, len, fi);
@@ -332,7 +340,7 @@ on_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
 static void
 on_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, EINVAL);
     else
         real.lseek(req, ino, off, whence, fi);
@@ -343,7 +351,7 @@ static void
 on_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_off, struct fuse_file_info *from_fi,
                    fuse_ino_t to, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags)
 {
-    if (virtual_is(from) || virtual_is(to))
+    if (is_ours(req, from) || is_ours(req, to))
         (void)fuse_reply_err(req, EXDEV);
     else
         real.copy_file_range(req, from, from_off, from_fi, to, to_off, to_fi, len, flags);
@@ -354,7 +362,7 @@ on_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_off, struct fuse_
 static void
 on_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int op)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, 0);
     else
         real.flock(req, ino, fi, op);
@@ -363,7 +371,7 @@ on_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int op)
 static void
 on_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock, int sleep)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, 0);
     else
         real.setlk(req, ino, fi, lock, sleep);
@@ -373,7 +381,7 @@ static void
 on_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock)
 {
     struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_lock(req, &none);
     else
         real.getlk(req, ino, fi, lock);
@@ -384,7 +392,7 @@ on_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock
 static void
 on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, ENOTSUP);
     else
         real.getxattr(req, ino, name, size);
@@ -393,7 +401,7 @@ on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 static void
 on_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-    if (!virtual_is(ino))
+    if (!is_ours(req, ino))
         real.listxattr(req, ino, size);
     else if (size == 0)
         (void)fuse_reply_xattr(req, 0);
@@ -405,7 +413,7 @@ static void
 on_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
             int flags)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, ENOTSUP);
     else
         real.setxattr(req, ino, name, value, size, flags);
@@ -414,7 +422,7 @@ on_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
 static void
 on_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, ENOTSUP);
     else
         real.removexattr(req, ino, name);
@@ -425,11 +433,12 @@ on_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 static bool
 list(fuse_req_t req, fuse_ino_t ino, const struct virtual_stream *stream)
 {
-    if (session_old_is(ino))
+    bool ours = is_ours(req, ino);
+    if (session_old_is(req, ino))
         session_old_readdir(req, ino, stream);
-    else if (virtual_is(ino))
+    else if (ours)
         session_virtual_readdir(req, ino, stream);
-    return virtual_is(ino);
+    return ours;
 }
 
 static void
@@ -449,12 +458,12 @@ on_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fu
 static void
 on_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (!virtual_is(ino)) {
+    if (!is_ours(req, ino)) {
         real.opendir(req, ino, fi);
         return;
     }
-    if (session_old_is(ino)) {
-        session_old_opendir(req, fi);
+    if (session_old_is(req, ino)) {
+        session_old_opendir(req, ino, fi);
         return;
     }
     fi->fh = 0;
@@ -464,9 +473,9 @@ on_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void
 on_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    if (session_old_is(ino))
+    if (session_old_is(req, ino))
         session_old_releasedir(req, fi);
-    else if (virtual_is(ino))
+    else if (is_ours(req, ino))
         (void)fuse_reply_err(req, 0);
     else
         real.releasedir(req, ino, fi);
@@ -475,7 +484,7 @@ on_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void
 on_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-    if (virtual_is(ino))
+    if (is_ours(req, ino))
         (void)fuse_reply_err(req, 0);
     else
         real.fsyncdir(req, ino, datasync, fi);

@@ -46,7 +46,9 @@ void session_virtual_readdir(fuse_req_t req, fuse_ino_t ino, const struct virtua
 /* session_old.c: `.holdfast/at` and `.holdfast/versions`, and all below them. */
 int session_old_init(struct session *session, struct err *err) MUST_CHECK;
 void session_old_release(struct session *session);
-bool session_old_is(uint64_t ino);
+bool session_old_is(fuse_req_t req, fuse_ino_t ino);
+/* The root of a mount that is such a past as a whole. */
+bool session_old_is_root(fuse_req_t req, fuse_ino_t ino);
 void session_old_forget(struct session *session, uint64_t ino, uint64_t count);
 void session_old_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 /* Of an inode below them. */
@@ -54,7 +56,7 @@ void session_old_getattr(fuse_req_t req, fuse_ino_t ino);
 void session_old_readlink(fuse_req_t req, fuse_ino_t ino);
 void session_old_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi);
 void session_old_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off);
-void session_old_opendir(fuse_req_t req, struct fuse_file_info *fi);
+void session_old_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void session_old_readdir(fuse_req_t req, fuse_ino_t ino, const struct virtual_stream *stream);
 void session_old_releasedir(fuse_req_t req, const struct fuse_file_info *fi);
 

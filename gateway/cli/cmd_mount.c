@@ -22,19 +22,27 @@ absolute(const char *path, char *out, size_t size, struct err *err)
                                           : err_set(err, ERR_NAME_TOO_LONG, "the path is too long");
 }
 
-/* VOLUME[/FOLDER] or VOLUME:/FOLDER into the body. */
+/* VOLUME[@SNAPSHOT][/FOLDER] or with a colon before the slash, into the body. */
 static int
 add_source(json_t *body, const char *text, struct err *err)
 {
     char volume[LIMIT_VOLUME_NAME + 1];
-    size_t len = strcspn(text, "/:");
+    char snapshot[LIMIT_VOLUME_NAME + 1] = "";
+    size_t all = strcspn(text, "/:");
+    size_t len = strcspn(text, "@/:");
     if (len > LIMIT_VOLUME_NAME)
         return err_set(err, ERR_BAD_NAME, "the volume's name in '%s' is too long", text);
     (void)snprintf(volume, sizeof(volume), "%.*s", (int)len, text);
     if (path_check_volume(volume, err) < 0)
         return -1;
-    const char *folder = text + len + (text[len] != '\0' ? 1 : 0);
+    if (text[len] == '@') {
+        (void)snprintf(snapshot, sizeof(snapshot), "%.*s", (int)(all - len - 1), text + len + 1);
+        if (all - len > sizeof(snapshot) || path_check_volume(snapshot, err) < 0)
+            return err_set(err, ERR_USAGE, "'%.*s' is not VOLUME@SNAPSHOT", (int)all, text);
+    }
+    const char *folder = text + all + (text[all] != '\0' ? 1 : 0);
     if (json_object_set_new(body, "volume", json_string(volume)) < 0 ||
+        (snapshot[0] != '\0' && json_object_set_new(body, "snapshot", json_string(snapshot)) < 0) ||
         json_object_set_new(body, "folder", json_string(folder)) < 0)
         return err_set(err, ERR_INVAL, "'%s' is not a volume and folder", text);
     return 0;
@@ -249,10 +257,12 @@ cmd_mounts(struct cli *cli, int argc, char **argv, struct err *err)
     for (i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
         table_add(&table, heads[i]);
     json_array_foreach (json_object_get(held, "mounts"), i, m) {
-        char source[LIMIT_VOLUME_NAME + LIMIT_PATH + 2];
+        char source[2 * LIMIT_VOLUME_NAME + LIMIT_PATH + 3];
+        const char *snapshot = get_text(m, "snapshot");
         const char *folder = get_text(m, "folder");
-        (void)snprintf(source, sizeof(source), "%s%s%s", get_text(m, "volume"),
-                       folder[0] != '\0' ? "/" : "", folder);
+        (void)snprintf(source, sizeof(source), "%s%s%s%s%s", get_text(m, "volume"),
+                       snapshot[0] != '\0' ? "@" : "", snapshot, folder[0] != '\0' ? "/" : "",
+                       folder);
         table_add(&table, get_text(m, "id")), table_add(&table, source),
             table_add(&table, get_text(m, "path"));
         table_add(&table, get_bool(m, "read_only") ? "ro" : "rw"),

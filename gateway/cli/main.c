@@ -48,9 +48,10 @@ const struct cli_command cli_commands[] = {
       "  --read-only       nobody may change it (set: --read-write undoes it)\n  --force           "
       "delete: although something is unsynced\n",
       "holdfast volume create reports", cmd_volume },
-    { "mount", "VOLUME[/FOLDER] [PATH] [--read-only] [--lease MINUTES] [--run ID]",
+    { "mount", "VOLUME[@SNAPSHOT][/FOLDER] [PATH] [--read-only] [--lease MINUTES] [--run ID]",
       "show a volume as a directory",
-      "  without PATH: the first free of /mnt/data/1, 2, ...; prints the path\n",
+      "  without PATH: the first free of /mnt/data/1, 2, ...; prints the path\n"
+      "  @SNAPSHOT: as it was then, read-only\n",
       "holdfast mount reports /srv/reports", cmd_mount },
     { "umount", "PATH|ID [--force] [--timeout S]", "sync, then take a mount away",
       "  --force      although in use or not synced: what is left stays here and goes up later\n"

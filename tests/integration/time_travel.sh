@@ -12,9 +12,11 @@ export HOLDFAST_TAKEOVER=respawn
 
 M=$WORK/m
 N=$WORK/n
-mkdir "$M" "$N"
+S=$WORK/s
+mkdir "$M" "$N" "$S"
 defer "while umount '$M' 2>/dev/null; do :; done"
 defer "while umount '$N' 2>/dev/null; do :; done"
+defer "while umount '$S' 2>/dev/null; do :; done"
 umask 022
 status_field() { "$HOLDFAST" status --json 2>/dev/null | jq -r "$1"; }
 # It is another process after each death, and no child of ours.
@@ -193,6 +195,22 @@ check_status 2 ls "$N/.holdfast/versions/large"
 check_status 0 ls "$N/.holdfast/versions/often"
 check_status 0 "$HOLDFAST" umount "$N"
 
+# ---- a mount of a snapshot ----
+check_status 4 "$HOLDFAST" mount v@never "$S"
+check_status 4 "$HOLDFAST" mount v@kept/never "$S"
+check_status 1 "$HOLDFAST" mount v@kept/large "$S"
+check_status 0 "$HOLDFAST" mount v@kept/d "$S"
+same_tree 'a folder of a snapshot' "$WORK/now1/d" "$S"
+check_status 0 "$HOLDFAST" umount "$S"
+check_status 0 "$HOLDFAST" mount v@kept "$S"
+same_tree 'a snapshot' "$WORK/now1" "$S"
+check_status 1 touch "$S/x"
+check_status 1 rm "$S/d/3"
+check_status 2 ls "$S/.holdfast"
+check_status 0 "$HOLDFAST" mounts
+grep -q 'v@kept .* ro ' "$WORK/out" || fail "the list does not say what it is: $(cat "$WORK/out")"
+check_status 0 stat -f "$S"
+
 # ---- read while the present is replaced, again and again ----
 echo 0 >"$WORK/go"
 (
@@ -217,9 +235,11 @@ check_status 0 diff -r --no-dereference "$M/.holdfast/at/$T3/moved" "$WORK/now1/
 # ---- the gateway dies ----
 exec 9<"$AT/d/3"
 RULER=$(status_field .pid)
+same_tree 'before the end, for the kernel to know it' "$WORK/was" "$AT"
 kill -KILL "$RULER"
 same_tree 'after a takeover' "$WORK/was" "$AT"
 same_tree 'the same of a later time' "$WORK/now1" "$M/.holdfast/at/$T2"
+same_tree 'a mounted snapshot' "$WORK/now1" "$S"
 STATUS=0
 SEEN=$(cat <&9 2>/dev/null) || STATUS=$?
 exec 9<&-
@@ -253,5 +273,13 @@ cmp -s "$WORK/expected" "$WORK/seen" || fail "a sandbox sees other differences: 
 check_eq 'all of them' 8 "$(grep -cE '^(Only in|diff )' "$WORK/seen" | head -n 1)"
 
 check_status 0 "$HOLDFAST" umount "$N"
+# ---- after a restart the mounts come back ----
+stop_successor
+check_eq 'gone' '' "$(ls -A "$S")"
+gateway_start "$WORK/state" "file://$WORK/bucket"
+defer stop_successor
+same_tree 'after a restart' "$WORK/was" "$AT"
+same_tree 'a mounted snapshot after a restart' "$WORK/now1" "$S"
+check_status 0 "$HOLDFAST" umount "$S"
 check_status 0 "$HOLDFAST" umount "$M"
 check_eq 'no mount is left' '' "$(mount | grep -F "$WORK" || true)"

@@ -117,6 +117,40 @@ test_read_only(void **state)
     mount_service_close(service, 0);
 }
 
+/* A snapshot is mounted as it was, and comes back at the next start. */
+static void
+test_snapshot(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct mount_info info;
+    struct stat st;
+    char bytes[32];
+    struct mount_service *service = open_service();
+    struct mount_args args = { .volume = 1, .path = in_work("m"), .snapshot = "other" };
+    assert_int_equal(mount_add(service, &args, &info, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    args.snapshot = "first";
+    info = add(service, &args);
+    assert_true(info.read_only);
+    assert_string_equal(info.snapshot, "first");
+    mount_service_close(service, 0);
+    service = open_service();
+    err = (struct err)ERR_INIT;
+    assert_int_equal(mount_service_restore(service, &err), 0);
+    assert_int_equal(mount_find(service, info.id, &info, &err), 0);
+    assert_string_equal(info.snapshot, "first");
+    assert_int_equal(stat(in_work("m/d/f"), &st), 0);
+    assert_int_equal(st.st_mode, S_IFREG | 0444);
+    int fd = open(in_work("m/d/f"), O_RDONLY | O_CLOEXEC);
+    assert_int_equal(read(fd, bytes, sizeof(bytes)), 20);
+    (void)close(fd);
+    assert_int_equal(access(in_work("m/.holdfast"), F_OK), -1);
+    assert_int_equal(errno, ENOENT);
+    take_off(service, info.id, false);
+    mount_service_close(service, 0);
+}
+
 static void
 test_busy_and_force(void **state)
 {
@@ -318,11 +352,17 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_mount_and_unmount), TEST(test_default_path_is_guarded),
-        TEST(test_bad_mountpoints),   TEST(test_read_only),
-        TEST(test_busy_and_force),    TEST(test_unsynced_stays_mounted),
-        TEST(test_restore),           TEST(test_lease),
-        TEST(test_death_and_return),  TEST(test_libfuse_mounts),
+        TEST(test_mount_and_unmount),
+        TEST(test_default_path_is_guarded),
+        TEST(test_bad_mountpoints),
+        TEST(test_read_only),
+        TEST(test_snapshot),
+        TEST(test_busy_and_force),
+        TEST(test_unsynced_stays_mounted),
+        TEST(test_restore),
+        TEST(test_lease),
+        TEST(test_death_and_return),
+        TEST(test_libfuse_mounts),
     };
     if (!can_mount()) {
         (void)printf("skip: needs root, /dev/fuse and holdfast-mounter beside the tests\n");
