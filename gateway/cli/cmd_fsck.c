@@ -9,6 +9,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/fsck.h"
 #include "gateway/offline.h"
+#include "gateway/settings.h"
 
 /* `holdfast fsck`: by the gateway, or, where none runs, here. */
 
@@ -66,6 +67,23 @@ check_offline(const struct config *config, struct gateway_offline *offline,
     return rc;
 }
 
+/* Or a wrong path would become a new state directory. */
+static int
+check_state(const struct config *config, struct err *err)
+{
+    char state[PATH_MAX], index[PATH_MAX + 16];
+    if (gateway_settings_state(config, state, sizeof(state), err) < 0)
+        return -1;
+    (void)snprintf(index, sizeof(index), "%s/index.db", state);
+    if (access(index, F_OK) == 0)
+        return 0;
+    return err_set(
+        err, ERR_NOT_FOUND,
+        "no gateway answers, and there is no index in '%s': check --state; a lost index is "
+        "made anew by 'holdfast rebuild'",
+        state);
+}
+
 static int
 check_here(struct cli *cli, struct gateway_fsck *call, const char *store, json_t **out,
            struct err *err)
@@ -85,6 +103,8 @@ check_here(struct cli *cli, struct gateway_fsck *call, const char *store, json_t
     if (!config)
         return -1;
     int rc = log_configure(config_str(config, "log.levels"), err);
+    if (rc == 0)
+        rc = check_state(config, err);
     if (rc == 0)
         rc = gateway_offline_open(config, &offline, err);
     if (rc == 0) {

@@ -184,3 +184,7 @@ check_eq 'offline' 'object-unknown v/d/later' "$(jq -r '.findings[] | select(.co
 check_status 1 "$HOLDFAST" fsck --state "$STATE" --store "$STORE" --repair
 check_contains 'in words' 'repaired: it is looked at' "$WORK/out"
 check_status 4 "$HOLDFAST" fsck --state "$STATE" --store "$STORE" none
+check_status 4 "$HOLDFAST" fsck --state "$WORK/none" --store "$STORE"
+check_one_line
+check_contains 'a wrong place' 'holdfast rebuild' "$WORK/err"
+[ ! -e "$WORK/none" ] || fail 'a wrong path became a state directory'
