@@ -35,8 +35,8 @@ struct undo {
     size_t change_count, change_cap;
     struct index_history *gone;
     size_t gone_count, gone_cap;
-    /* Changes: renames that are taken back, in this order; `gone`: what they named was removed by the run too, so they count for
-     * where that was before only. */
+    /* Changes: renames that are taken back, in this order; `gone`: what they named was removed by the run too, or is back, so they
+     * count for where things were before only. */
     struct undo_back {
         size_t change;
         bool gone;
@@ -239,6 +239,23 @@ is_still(struct undo *call, const struct index_node *node, const char *version, 
     return 0;
 }
 
+/* Whether a file has the bytes from before the run already: an undo that was cut off, or done before, does nothing twice. */
+static bool
+is_back(const struct undo *call, const struct index_node *node, const struct index_history *before)
+{
+    struct index_content content;
+    struct index_version made;
+    struct err ignored = ERR_INIT;
+    if (before == NULL || before->sha256[0] == '\0' || node->version[0] == '\0')
+        return false;
+    if (node->content != 0 &&
+        (index_content_get(call->tx, node->content, &content, &ignored) != 0 ||
+         content.state != CONTENT_CLEAN))
+        return false;
+    return index_version_find(call->tx, node->version, &made, &ignored) == 0 &&
+           strcmp(made.sha256, before->sha256) == 0;
+}
+
 static int
 plan_bytes(struct undo *call, enum volume_restore_action action, const char *path,
            const struct index_history *from, const char *expect, struct err *err)
@@ -317,17 +334,33 @@ plan_stand_in(struct undo *call, const struct index_change *row, bool *moved, st
     return add_rename(call, row->to_path, row->path, err);
 }
 
-/* Takes one rename back, unless its former name is taken or it was moved since. */
+/* Whether a file is where it was before the run already: back by itself, or by an undo before this one. */
+static bool
+is_home(const struct undo *call, const struct index_change *row, const char *path)
+{
+    char at[LIMIT_PATH + 1], next[LIMIT_PATH + 1];
+    text_set(at, row->path);
+    while (row-- > call->change)
+        if (strcmp(row->op, "rename") == 0 && replace_prefix(at, row->to_path, row->path, next))
+            memcpy(at, next, sizeof(next));
+    return strcmp(at, path) == 0;
+}
+
+enum { RENAME_LEFT, RENAME_BACK, RENAME_HOME };
+
+/* Takes one rename back, unless its former name is taken, or it was moved since, or is back (HOME). */
 static int
 plan_rename(struct undo *call, const struct index_change *row, const struct index_node *node,
-            const char *path, bool *back, struct err *err)
+            const char *path, struct err *err)
 {
     struct index_node taken;
     char simulated[LIMIT_PATH + 1], now[LIMIT_PATH + 1];
-    *back = false;
     after_back(call, NOW, path, simulated);
-    if (strcmp(simulated, row->to_path) != 0)
-        return restore_skip(call->plan, path, err, "moved since");
+    if (strcmp(simulated, row->to_path) != 0) {
+        if (is_home(call, row, simulated))
+            return RENAME_HOME;
+        return restore_skip(call->plan, path, err, "moved since") != 0 ? -1 : RENAME_LEFT;
+    }
     before_back(call, row->path, now);
     int there = look_at(call, now, &taken, err);
     if (there < 0)
@@ -335,10 +368,11 @@ plan_rename(struct undo *call, const struct index_change *row, const struct inde
     bool free = there == 0 || taken.id == node->id;
     if (!free && make_room(call, row->path, &taken, &free, err) != 0)
         return -1;
-    if (!free)
-        return restore_skip(call->plan, path, err, "its former name '%s' is taken", row->path);
-    *back = true;
-    return add_rename(call, row->to_path, row->path, err);
+    if (free)
+        return add_rename(call, row->to_path, row->path, err) != 0 ? -1 : RENAME_BACK;
+    return restore_skip(call->plan, path, err, "its former name '%s' is taken", row->path) != 0
+               ? -1
+               : RENAME_LEFT;
 }
 
 /* The run renamed it: back, the last rename first. What it made goes from where it is, but for folders, which may hold older files. */
@@ -352,21 +386,21 @@ plan_renames(struct undo *call, struct err *err)
         const struct index_change *row = &call->change[i];
         struct index_node node;
         char path[LIMIT_PATH + 1];
-        bool back = true, gone = false;
+        bool moved = false;
         if (strcmp(row->op, "rename") != 0)
             continue;
         int there = get_node(call, row->node, &node, path, err);
-        if (there < 0)
+        if (there < 0 || (there == 0 && plan_stand_in(call, row, &moved, err) != 0))
             return -1;
         if (there > 0 && node.kind != INDEX_DIR && is_made(call, node.id))
             continue;
-        if (there > 0 && plan_rename(call, row, &node, path, &back, err) != 0)
+        int done = there > 0 ? plan_rename(call, row, &node, path, err)
+                   : moved   ? RENAME_BACK
+                             : RENAME_HOME;
+        if (done < 0)
             return -1;
-        if (there == 0 && plan_stand_in(call, row, &gone, err) != 0)
-            return -1;
-        gone = there == 0 && !gone;
-        if (back)
-            call->back[call->back_count++] = (struct undo_back){ i, gone };
+        if (done != RENAME_LEFT)
+            call->back[call->back_count++] = (struct undo_back){ i, done == RENAME_HOME };
     }
     return 0;
 }
@@ -394,6 +428,8 @@ plan_removed(struct undo *call, const struct index_change *row, struct err *err)
     after_back(call, NOW, now, later);
     if (there == 0 || strcmp(later, path) != 0) /* free, or it goes back to where it came from */
         return plan_bytes(call, VOLUME_RESTORE_CREATE, path, before, "", err);
+    if (is_back(call, &taken, before))
+        return 0;
     struct undo_file *own = file_of(call, taken.id);
     if (own == NULL)
         return restore_skip(call->plan, path, err, "the name is taken by another file");
@@ -433,7 +469,10 @@ plan_lost(struct undo *call, const struct undo_file *file, bool made, struct err
     if (there < 0)
         return -1;
     if (there > 0)
-        return file_of(call, taken.id) != NULL ? 0 : skip_changed(call, path, &taken, err);
+        return file_of(call, taken.id) != NULL ||
+                       is_back(call, &taken, first_gone(call, file->node))
+                   ? 0
+                   : skip_changed(call, path, &taken, err);
     return made ? 0 : restore_skip(call->plan, path, err, "removed since");
 }
 
@@ -454,7 +493,7 @@ plan_written(struct undo *call, struct undo_file *file, struct err *err)
     if (is_still(call, &node, file->last, &still, err) != 0)
         return -1;
     if (!still)
-        return skip_changed(call, later, &node, err);
+        return !made && is_back(call, &node, before) ? 0 : skip_changed(call, later, &node, err);
     if (!made)
         return plan_bytes(call, VOLUME_RESTORE_WRITE, later, before, file->last, err);
     if (file->base[0] != '\0')

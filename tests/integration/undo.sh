@@ -85,6 +85,12 @@ look undone
 python3 "$TREE" merge "$WORK/before.json" "$WORK/person.json" "${KEPT[@]}" >"$WORK/wanted.json"
 same 'undo: what was there before the run, and the edits of the person' wanted undone
 
+# ---- once more: what is back already is no step, and nothing that stands in the way ----
+check_status 3 "$HOLDFAST" undo --run "$RUN" v --json
+check_eq 'undo again' '[0,3,0]' "$(jq -c '[.done,.skipped,.failed]' "$WORK/out")"
+look twice
+same 'undo twice' undone twice
+
 # ---- undo of the undo ----
 check_status 0 "$HOLDFAST" undo --run "$(jq -r .run "$WORK/done.json")" v --json
 look again
@@ -114,6 +120,8 @@ for round in $(seq "$ROUNDS"); do
     cp "$WORK/out" "$WORK/done.json"
     python3 "$TREE" walk "$WORK/r" >"$WORK/r3.json"
     same "undo of random changes, seed $SEED, round $round" r1 r3
+    check_status 0 "$HOLDFAST" undo --run "$run" "r$round" --json
+    check_eq "undo twice, seed $SEED, round $round" '[0,0,0]' "$(jq -c '[.done,.skipped,.failed]' "$WORK/out")"
     check_status 0 "$HOLDFAST" undo --run "$(jq -r .run "$WORK/done.json")" "r$round" --json
     python3 "$TREE" walk "$WORK/r" >"$WORK/r4.json"
     same "undo of the undo, seed $SEED, round $round" r2 r4
