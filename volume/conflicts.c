@@ -16,7 +16,25 @@ conflict_is_base(const struct index_content *row, const struct index_content *mi
         return false;
     if (mine->base_version[0] != '\0')
         return strcmp(row->version, mine->base_version) == 0;
-    return mine->base_etag[0] != '\0' && strcmp(row->etag, mine->base_etag) == 0;
+    /* A new file has CLEAN bytes only of the file that it took the name from. */
+    return mine->base_etag[0] == '\0' || strcmp(row->etag, mine->base_etag) == 0;
+}
+
+int
+conflict_pass_base(struct index_tx *tx, const struct index_node *from, const struct index_node *to,
+                   struct err *err)
+{
+    struct index_content row;
+    unsigned several = INDEX_NODE_LINK | INDEX_NODE_LINKED;
+    if (from->kind != INDEX_FILE || to->kind != INDEX_FILE || from->content == 0 ||
+        to->key[0] != '\0' || ((from->flags | to->flags) & several) != 0)
+        return 0;
+    if (index_content_get(tx, from->content, &row, err) != 0)
+        return -1;
+    if (row.state != CONTENT_CLEAN || row.size > LIMIT_MERGE)
+        return 0;
+    row.node = to->id;
+    return index_content_update(tx, &row, err);
 }
 
 /* 60 of the id's 80 random bits: no node has a number below 0. */
@@ -51,7 +69,7 @@ match_base(void *arg, const struct index_content *row, struct err *err)
 }
 
 int
-conflict_keep_base(struct index_tx *tx, const struct index_conflict *row,
+conflict_keep_base(struct index_tx *tx, struct index_conflict *row,
                    const struct index_content *mine, const struct index_node *node, struct err *err)
 {
     struct find_base find = { .mine = mine };
@@ -60,6 +78,8 @@ conflict_keep_base(struct index_tx *tx, const struct index_conflict *row,
     if (!find.found || find.row.id == node->content || strcmp(row->reason, "torn") == 0)
         return 0;
     find.row.node = base_number(row->id);
+    if (row->base_version[0] == '\0')
+        text_set(row->base_version, find.row.version);
     return index_content_update(tx, &find.row, err);
 }
 

@@ -341,8 +341,9 @@ view_keep_loser(struct volume_service *service, struct index_tx *tx, const struc
     fill_conflict(&mine, loser->reason, &loser->theirs, &row);
     cache_pin(service->cache, mine.id);
     (void)snprintf(key, sizeof(key), CONFLICT_PREFIX "%s/%s", volume.name, row.id);
-    if (index_content_update(tx, &mine, err) != 0 || index_conflict_put(tx, &row, err) != 0 ||
-        conflict_keep_base(tx, &row, &mine, node, err) != 0)
+    if (index_content_update(tx, &mine, err) != 0 ||
+        conflict_keep_base(tx, &row, &mine, node, err) != 0 ||
+        index_conflict_put(tx, &row, err) != 0)
         return -1;
     event_emit(service, VOLUME_EVENT_CONFLICT, node, 0);
     return key_want_since(tx, node->volume, key, loser->since_ns, err);

@@ -106,6 +106,9 @@ replace_target(struct index_tx *tx, struct rename_call *call, struct index_node 
                struct err *err)
 {
     bool left = (target->flags & (INDEX_NODE_LINK | INDEX_NODE_LINKED)) != 0;
+    if (inode_open_count(&call->service->inodes, target->id) == 0 &&
+        conflict_pass_base(tx, target, &call->moved, err) != 0)
+        return -1;
     if (node_unname(call->service, tx, target, true, &call->drop, err) != 0)
         return -1;
     return left ? index_node_get(tx, call->target_inode, &call->left, err) : 0;

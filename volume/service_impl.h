@@ -527,7 +527,11 @@ int view_keep_loser(struct volume_service *service, struct index_tx *tx,
 /* conflicts.c: what a loser was made from is kept with it, as long as the cache has the room: a CLEAN row whose `node` is a negative
  * number that comes of the conflict's id. */
 bool conflict_is_base(const struct index_content *row, const struct index_content *mine);
-int conflict_keep_base(struct index_tx *tx, const struct index_conflict *row,
+/* `to`, a new file, takes the name of `from`, which nobody has open: it was made of that. */
+int conflict_pass_base(struct index_tx *tx, const struct index_node *from,
+                       const struct index_node *to, struct err *err) MUST_CHECK;
+/* Names it in the row too, where that names none. */
+int conflict_keep_base(struct index_tx *tx, struct index_conflict *row,
                        const struct index_content *mine, const struct index_node *node,
                        struct err *err) MUST_CHECK;
 /* ERR_NOT_FOUND */

@@ -756,6 +756,51 @@ a_base_comes_from_the_history(void **state)
     assert_ended(lost.id);
 }
 
+/* What mounts change rests, so that a file that is renamed at once never lay at its first name. */
+static int
+setup_rest(void **state)
+{
+    (void)state;
+    rig_open(&(struct rig_options){ .sync_rest_ns = NS_PER_S });
+    return 0;
+}
+
+/* As editors save: what the new file takes the name from is its base. */
+static void
+a_save_by_rename_has_a_base(void **state)
+{
+    struct volume_barrier barrier;
+    struct volume_attr attr;
+    (void)state;
+    save("f", text_base);
+    flush();
+    RUN_OK(rig.err, volume_resolve(rig.service, &rig.ctx, rig.volume, "f", &attr, &rig.err));
+    save("f.tmp", text_mine);
+    foreign_put("f", text_theirs);
+    move("f.tmp", "f", 0);
+    assert_int_equal(flush_within(60 * NS_PER_S, &barrier), -1);
+    assert_int_equal(rig.err.code, ERR_CONFLICT);
+    assert_int_equal(conflicts(&lost), 1);
+    assert_string_equal(lost.path, "f");
+    assert_string_equal(lost.base_version, attr.version);
+    assert_side(VOLUME_BASE, text_base);
+    resolve_ok(lost.id, VOLUME_KEEP_MERGE);
+    assert_bucket("f", text_both);
+    assert_ended(lost.id);
+    /* Without a conflict nothing of it stays. */
+    save("g", text_base);
+    flush();
+    save("g.tmp", text_mine);
+    move("g.tmp", "g", 0);
+    flush();
+    assert_bucket("g", text_mine);
+    assert_reads("g", text_mine);
+    restart();
+    assert_reads("g", text_mine);
+    flush();
+    assert_bucket("g", text_mine);
+}
+
 /* ---- conflict_copy=on ---- */
 
 static void
@@ -893,6 +938,7 @@ main(void)
         BOTH(cut_at_every_request),
         ONE(a_base_that_the_cache_gave_up_is_no_base),
         ONE(a_base_comes_from_the_history),
+        cmocka_unit_test_setup_teardown(a_save_by_rename_has_a_base, setup_rest, rig_teardown),
         BOTH(a_copy_lies_beside_the_path),
         ONE(a_copy_is_made_once),
         ONE(two_conflicts_at_one_path),
