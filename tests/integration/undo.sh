@@ -98,6 +98,23 @@ same 'undo of the undo: the state before it' person again
 check_status 4 "$HOLDFAST" undo --run 01ARZ3NDEKTSV4RRFFQ69G5FAV v
 check_one_line
 
+# ---- an undo that is cut off by kill -9 is repeated ----
+check_status 0 "$HOLDFAST" mount v "$WORK/run" --run 01KB9ZZZZZ0123456789CVTCVT
+rm -r "$WORK"/run/moved && rm "$WORK"/run/new/2? && mv "$WORK/run/new" "$WORK/run/newer" && echo x >"$WORK/run/newer/x"
+check_status 0 "$HOLDFAST" umount "$WORK/run"
+for seconds in 0.05 0.15; do
+    "$HOLDFAST" undo --run 01KB9ZZZZZ0123456789CVTCVT v >/dev/null 2>&1 &
+    cut=$!
+    sleep "$seconds"
+    gateway_kill
+    wait "$cut" || true
+    gateway_start "$WORK/state" "file://$WORK/bucket"
+done
+check_status 0 "$HOLDFAST" undo --run 01KB9ZZZZZ0123456789CVTCVT v
+wait_until 30 findmnt -n -t fuse.holdfast "$M" || fail_now 'not mounted again'
+look cut
+same 'undo after it was cut off' person cut
+
 # ---- whatever a run does: undo is what was there before, and undo of that is the run's work ----
 if [ "${HOLDFAST_TEST_LONG:-}" = 1 ]; then ROUNDS=${ROUNDS:-60} COUNT=${COUNT:-120}; else ROUNDS=${ROUNDS:-2} COUNT=${COUNT:-60}; fi
 SEED=${HOLDFAST_SEED:-$(date +%s)}
