@@ -137,6 +137,12 @@ rm -r "$M/box" && flushed
 check_status 0 "$HOLDFAST" restore v:/box --at "$at"
 python3 "$TREE" walk "$M/box" >"$WORK/got.json"
 python3 "$TREE" same "$WORK/box.json" "$WORK/got.json" || fail 'a folder did not come back as it was'
+rm -r "$M/box" && flushed
+check_status 0 "$HOLDFAST" trash restore v:/box
+python3 "$TREE" walk "$M/box" >"$WORK/got.json"
+python3 "$TREE" same "$WORK/box.json" "$WORK/got.json" || fail 'a folder did not come out of the trash as it was'
+check_status 1 "$HOLDFAST" restore v:/box --version "$(version box/a 0)"
+check_one_line
 check_status 4 "$HOLDFAST" restore v:/never
 
 # ---- diff ----
