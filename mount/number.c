@@ -41,7 +41,7 @@ number_table_init(struct number_table *table, struct err *err)
     pthread_mutex_init(&table->mutex, NULL);
     table->size = FIRST_SIZE;
     table->count = 0;
-    table->bucket = calloc(table->size, sizeof(*table->bucket));
+    table->bucket = calloc(table->size, sizeof(struct number *));
     return table->bucket ? 0 : err_nomem(err);
 }
 

@@ -410,17 +410,19 @@ fill(struct listing *list, const struct volume_ctx *ctx, struct err *err)
 {
     struct call *call = list->call;
     struct old_place dir;
-    size_t at = call->off > OFF_DOTS ? (size_t)call->off - OFF_DOTS : 0;
+    struct old_list_args args = { .at = call->off > OFF_DOTS ? (size_t)call->off - OFF_DOTS : 0,
+                                  .fn = put_child,
+                                  .arg = list };
     int rc = find_place(call, ctx, &dir, err);
     if (rc != 0)
         return rc < 0 ? -1 : OLD_LATER;
     put_dots(list);
     if (is_at(&dir))
-        rc = session_past_texts(call, at, put_child, list, err);
+        rc = session_past_texts(call, &args, err);
     else if (dir.kind == OLD_PAST)
-        rc = session_past_list(call, ctx, &dir, at, put_child, list, err);
+        rc = session_past_list(call, ctx, &dir, &args, err);
     else
-        rc = session_versions_list(call, ctx, &dir, at, put_child, list, err);
+        rc = session_versions_list(call, ctx, &dir, &args, err);
     if (rc == 0 && list->err.code != 0) {
         *err = list->err;
         rc = -1;

@@ -29,7 +29,7 @@ int session_past_stat(struct call *call, const struct volume_ctx *ctx,
 int session_past_read(struct call *call, const struct volume_ctx *ctx,
                       const struct old_place *place, char *out, size_t *got,
                       struct err *err) MUST_CHECK;
-/* NULL at the end. `*at`: where the listing goes on, 0 to begin. */
+/* One entry; `next`: where the listing goes on behind it. Not 0: stop. */
 struct old_child {
     const char *name;
     struct old_place place;
@@ -37,13 +37,18 @@ struct old_child {
     struct stat st;
 };
 typedef int old_child_fn(void *arg, const struct old_child *child, size_t next);
+struct old_list_args {
+    size_t at; /* where it goes on, 0 to begin */
+    old_child_fn *fn;
+    void *arg;
+};
 int session_past_list(struct call *call, const struct volume_ctx *ctx, const struct old_place *dir,
-                      size_t at, old_child_fn *fn, void *arg, struct err *err) MUST_CHECK;
+                      const struct old_list_args *args, struct err *err) MUST_CHECK;
 /* Everything below has its number, as if a kernel had looked it up. */
 int session_past_number_all(struct call *call, const struct volume_ctx *ctx,
                             const struct old_place *root, struct err *err) MUST_CHECK;
 /* Of `.holdfast/at` itself: the snapshots. */
-int session_past_texts(struct call *call, size_t at, old_child_fn *fn, void *arg,
+int session_past_texts(struct call *call, const struct old_list_args *args,
                        struct err *err) MUST_CHECK;
 void session_past_fill(const struct volume_past_entry *entry, struct stat *st);
 
@@ -58,7 +63,7 @@ int session_versions_read(struct call *call, const struct volume_ctx *ctx,
                           const struct old_place *place, char *out, size_t *got,
                           struct err *err) MUST_CHECK;
 int session_versions_list(struct call *call, const struct volume_ctx *ctx,
-                          const struct old_place *dir, size_t at, old_child_fn *fn, void *arg,
+                          const struct old_place *dir, const struct old_list_args *args,
                           struct err *err) MUST_CHECK;
 void session_versions_release(struct session *session);
 void session_versions_closedir(struct session *session, uint64_t fh);

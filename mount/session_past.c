@@ -296,8 +296,9 @@ set_child(struct old_child *child, const struct old_place *dir,
 
 int
 session_past_list(struct call *call, const struct volume_ctx *ctx, const struct old_place *dir,
-                  size_t at, old_child_fn *fn, void *arg, struct err *err)
+                  const struct old_list_args *args, struct err *err)
 {
+    size_t at = args->at;
     struct past_kept *kept;
     const struct volume_past_entry *entry;
     int rc = find_entry(call, ctx, dir, &kept, &entry, err);
@@ -314,7 +315,7 @@ session_past_list(struct call *call, const struct volume_ctx *ctx, const struct 
     while (rc == 0 && at <= past_kept_count(kept) &&
            (entry = volume_past_child(past_kept(kept), dir->path, &at)) != NULL) {
         set_child(child, dir, entry);
-        if (fn(arg, child, at) != 0)
+        if (args->fn(args->arg, child, at) != 0)
             break;
     }
     put_past(call, kept);
@@ -350,9 +351,8 @@ session_past_number_all(struct call *call, const struct volume_ctx *ctx,
 }
 
 struct texts {
-    old_child_fn *fn;
-    void *arg;
-    size_t from, at;
+    const struct old_list_args *args;
+    size_t at;
     struct old_child child;
 };
 
@@ -361,29 +361,27 @@ one_text(void *arg, const struct volume_snapshot *snapshot, struct err *err)
 {
     struct texts *texts = arg;
     (void)err;
-    if (texts->at++ < texts->from)
+    if (texts->at++ < texts->args->at)
         return 0;
     struct old_place *place = &texts->child.place;
     texts->child.name = snapshot->name;
     place->at_ns = snapshot->at_ns;
     (void)snprintf(place->text, sizeof(place->text), "%s", snapshot->name);
-    return texts->fn(texts->arg, &texts->child, texts->at);
+    return texts->args->fn(texts->args->arg, &texts->child, texts->at);
 }
 
 /* No attributes with them: that would make each past. */
 int
-session_past_texts(struct call *call, size_t at, old_child_fn *fn, void *arg, struct err *err)
+session_past_texts(struct call *call, const struct old_list_args *args, struct err *err)
 {
-    const struct session_args *args = &call->session->args;
+    const struct session_args *session = &call->session->args;
     scope_free struct texts *texts = calloc(1, sizeof(*texts));
     if (!texts)
         return err_nomem(err);
-    texts->fn = fn;
-    texts->arg = arg;
-    texts->from = at;
+    texts->args = args;
     texts->child.place.kind = OLD_PAST;
     texts->child.st.st_mode = S_IFDIR;
-    return volume_snapshot_each(args->volumes, args->volume, one_text, texts, err);
+    return volume_snapshot_each(session->volumes, session->volume, one_text, texts, err);
 }
 
 /* ---- bytes ---- */

@@ -496,8 +496,9 @@ set_child(struct old_child *child, const struct old_place *dir, const char *entr
 
 int
 session_versions_list(struct call *call, const struct volume_ctx *ctx, const struct old_place *dir,
-                      size_t at, old_child_fn *fn, void *arg, struct err *err)
+                      const struct old_list_args *args, struct err *err)
 {
+    size_t at = args->at;
     struct old_list *list = take_list(call->session, call->fh);
     scope_free struct old_child *child = calloc(1, sizeof(*child));
     if (!child) {
@@ -512,7 +513,7 @@ session_versions_list(struct call *call, const struct volume_ctx *ctx, const str
         return -1;
     for (; at < list->count; at++) {
         set_child(child, dir, list->name[at]);
-        if (fn(arg, child, at + 1) != 0)
+        if (args->fn(args->arg, child, at + 1) != 0)
             break;
     }
     keep_list(call->session, list);

@@ -347,7 +347,7 @@ on_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file
 }
 
 /* The kernel reads and writes instead. */
-static void
+static void /* NOLINTNEXTLINE(readability-function-size): libfuse's parameters */
 on_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_off, struct fuse_file_info *from_fi,
                    fuse_ino_t to, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags)
 {
