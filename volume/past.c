@@ -141,13 +141,13 @@ see_file(struct building *call, const struct index_node *node, const char *path,
     struct err missing = ERR_INIT;
     char sha256[SHA256_HEX];
     int64_t made_ns;
-    bool newest = true;
     if (attr_fill(call->tx, node, &attr, err) != 0 ||
         made_of_node(call, node, attr.version, &made_ns, err) != 0)
         return -1;
-    if (!was_made(call, made_ns)) {
-        newest = false;
-        if (node->etag[0] == '\0' || strcmp(attr.version, node->version) == 0)
+    /* While it is written to, its size and bytes are those of no version yet. */
+    bool newest = was_made(call, made_ns) && !attr.writing;
+    if (!newest) {
+        if (node->etag[0] == '\0' || (!attr.writing && strcmp(attr.version, node->version) == 0))
             return 0;
         if (made_of_node(call, node, node->version, &made_ns, err) != 0)
             return -1;

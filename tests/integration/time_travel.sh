@@ -98,6 +98,7 @@ flushed
 same_tree 'after' "$WORK/was" "$AT"
 cp -a "$M" "$WORK/now1"
 T2=$(stamp)
+T2B=$(stamp)
 sleep 0.05
 mkdir "$WORK/copy"
 check_status 0 cp -a "$AT/." "$WORK/copy"
@@ -130,6 +131,14 @@ check_status 1 test -e "$AT/young"
 check_status 0 "$HOLDFAST" snapshot create v kept
 check_eq 'snapshots are listed' kept "$(ls "$M/.holdfast/at")"
 same_tree 'a snapshot by its name' "$WORK/now1" "$M/.holdfast/at/kept"
+exec 8>"$M/d/stays"
+echo 'being written' >&8
+sync "$M/d/stays"
+touch "$M/d/stays"
+same_tree 'made while a file is written' "$WORK/now1" "$M/.holdfast/at/$T2B"
+exec 8>&-
+flushed
+same_tree 'when it is closed' "$WORK/now1" "$M/.holdfast/at/$T2B"
 check_status 0 "$HOLDFAST" cat v:d/stays v:d/11 --at "$T1"
 check_eq 'cat' "$(cat "$WORK/was/d/stays" "$WORK/was/d/11")" "$(cat "$WORK/out")"
 check_status 0 "$HOLDFAST" get v:large "$WORK/got" --at "$T1"
