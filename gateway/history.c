@@ -88,20 +88,6 @@ gateway_history_list(struct exchange *x, struct err *err)
                                err);
 }
 
-/* The folder whose removed files are asked for, in normal form. */
-static int
-read_prefix(struct exchange *x, char *out, size_t size, struct err *err)
-{
-    scope_buf text;
-    buf_init(&text, LIMIT_PATH);
-    out[0] = '\0';
-    int found = gateway_request_query(&x->target, "prefix", &text, err);
-    if (found <= 0)
-        return found;
-    return path_normalize(buf_cstr(&text), text.len, out, size, err) < 0 ? err_wrap(err, "prefix")
-                                                                         : 0;
-}
-
 int
 gateway_history_trash(struct exchange *x, struct err *err)
 {
@@ -114,8 +100,8 @@ gateway_history_trash(struct exchange *x, struct err *err)
     if (!items)
         return err_nomem(err);
     exchange_ctx(x, 30, &ctx);
-    if (read_limit(x, &list, &want.limit, err) < 0 ||
-        read_prefix(x, prefix, sizeof(prefix), err) < 0 || gateway_volume_of(x, &info, err) < 0)
+    if (read_limit(x, &list, &want.limit, err) < 0 || gateway_tree_prefix(x, prefix, err) < 0 ||
+        gateway_volume_of(x, &info, err) < 0)
         return -1;
     want.volume = info.id;
     if (volume_trash_each(x->gateway->service, &ctx, &want, add_version, &list, err) < 0)

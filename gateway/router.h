@@ -47,5 +47,7 @@ int gateway_past_get(struct exchange *x, struct err *err) MUST_CHECK;
 json_t *gateway_tree_json(const char *name, size_t name_len, const struct volume_attr *attr);
 /* JSON strings are text, names are bytes: what is not UTF-8 goes along in hexadecimal as FIELD_hex. */
 int gateway_tree_text(json_t *object, const char *field, const char *text, size_t len) MUST_CHECK;
+/* The folder that the query names by `prefix`, in normal form; "" when it names none. */
+int gateway_tree_prefix(struct exchange *x, char out[LIMIT_PATH + 1], struct err *err) MUST_CHECK;
 
 #endif

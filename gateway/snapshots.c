@@ -172,25 +172,12 @@ read_when(struct exchange *x, const char *name, int64_t volume, int64_t *out, st
 }
 
 static int
-read_folder(struct exchange *x, char *out, size_t size, struct err *err)
-{
-    scope_buf text;
-    buf_init(&text, LIMIT_PATH);
-    out[0] = '\0';
-    int found = gateway_request_query(&x->target, "prefix", &text, err);
-    if (found <= 0)
-        return found;
-    return path_normalize(buf_cstr(&text), text.len, out, size, err) < 0 ? err_wrap(err, "prefix")
-                                                                         : 0;
-}
-
-static int
 compare(struct exchange *x, const struct volume_info *info, int64_t from_ns, int64_t to_ns,
         struct differing *call, struct err *err)
 {
     struct volume_past *from = NULL, *to = NULL;
     char prefix[LIMIT_PATH + 1];
-    if (read_folder(x, prefix, sizeof(prefix), err) < 0)
+    if (gateway_tree_prefix(x, prefix, err) < 0)
         return -1;
     int rc = volume_past_open(x->gateway->service, info->id, from_ns, &from, err);
     if (rc == 0)

@@ -33,6 +33,20 @@ gateway_tree_text(json_t *object, const char *field, const char *text, size_t le
     return json_object_set_new(object, name, json_string(hex));
 }
 
+int
+gateway_tree_prefix(struct exchange *x, char out[LIMIT_PATH + 1], struct err *err)
+{
+    scope_buf text;
+    buf_init(&text, LIMIT_PATH);
+    out[0] = '\0';
+    int found = gateway_request_query(&x->target, "prefix", &text, err);
+    if (found <= 0)
+        return found;
+    return path_normalize(buf_cstr(&text), text.len, out, LIMIT_PATH + 1, err) < 0
+               ? err_wrap(err, "prefix")
+               : 0;
+}
+
 json_t *
 gateway_tree_json(const char *name, size_t name_len, const struct volume_attr *attr)
 {
