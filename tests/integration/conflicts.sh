@@ -145,6 +145,21 @@ resolve 0 mine
 check_same 'a removed file is back' "$WORK/mine" "$B/v/d/g.txt"
 ended
 
+# ---- a save by rename has a base too ----
+texts
+cp "$WORK/base" "$M/sed.txt"
+jq -e .synced "$H/flush" >/dev/null
+BEFORE=$(count)
+cp --remove-destination "$WORK/theirs" "$B/v/sed.txt"
+check_status 0 sed -i 's/^1$/one/' "$M/sed.txt"
+wait_until 20 has_more "$BEFORE" || fail_now "no conflict at 'sed.txt'"
+ID=$("$HOLDFAST" conflicts list v --json | jq -r '.conflicts[-1].id')
+DIR=$H/conflict/$ID
+check_same 'its base' "$WORK/base" "$DIR/base"
+resolve 0 merge
+check_same 'merged' "$WORK/both" "$B/v/sed.txt"
+ended
+
 # ---- conflict_copy=on: the sibling is there at once ----
 check_status 2 "$HOLDFAST" volume set v --conflict-copy maybe
 check_status 0 "$HOLDFAST" volume set v --conflict-copy on
