@@ -99,18 +99,37 @@ read_common(struct exchange *x, const json_t *body, struct way_back *way, struct
     return 0;
 }
 
+/* "path", or "path_hex" for one that is no text. */
+static int
+read_path(const json_t *body, char *out, size_t size, struct err *err)
+{
+    char raw[LIMIT_PATH + 1];
+    const char *hex = NULL;
+    const char *path = raw;
+    size_t len;
+    if (json_opt_str(body, "path_hex", &hex, err) < 0)
+        return -1;
+    if (hex) {
+        len = strlen(hex) / 2;
+        if (len > LIMIT_PATH || !hex_decode(hex, strlen(hex), raw, len))
+            return err_set(err, ERR_INVAL, "path_hex must be the bytes of a path in hexadecimal");
+    } else {
+        if (json_need_str(body, "path", &path, err) < 0)
+            return -1;
+        len = strlen(path);
+    }
+    return path_normalize(path, len, out, size, err) < 0 ? err_wrap(err, "path") : 0;
+}
+
 static int
 read_restore(struct exchange *x, const json_t *body, struct way_back *way, struct err *err)
 {
-    const char *path;
     const char *at = NULL;
     struct volume_restore *want = &way->want;
-    if (json_need_str(body, "path", &path, err) < 0 ||
+    if (read_path(body, way->path, sizeof(way->path), err) < 0 ||
         json_opt_str(body, "version", &want->version, err) < 0 ||
         json_opt_str(body, "at", &at, err) < 0)
         return -1;
-    if (path_normalize(path, strlen(path), way->path, sizeof(way->path), err) < 0)
-        return err_wrap(err, "path");
     want->path = way->path;
     if (want->version && at)
         return err_set(err, ERR_INVAL, "'version' and 'at' exclude each other");
@@ -169,7 +188,7 @@ answer(struct exchange *x, struct way_back *way, const struct volume_restore_res
 int
 gateway_restore_path(struct exchange *x, struct err *err)
 {
-    static const char *const known[] = { "volume",  "path",  "version",   "at",
+    static const char *const known[] = { "volume",  "path",  "path_hex",  "version", "at",
                                          "dry_run", "limit", "timeout_s", NULL };
     struct volume_restore_result result = { .run = "" };
     scope_json *done = json_array();

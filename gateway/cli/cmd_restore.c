@@ -134,6 +134,7 @@ cmd_restore(struct cli *cli, int argc, char **argv, struct err *err)
 {
     struct way_words w = { 0 };
     struct place place;
+    char hex[2 * LIMIT_PATH + 1];
     char at[TIME_RFC3339_SIZE];
     const char *words[1];
     const struct cli_option options[] = {
@@ -150,9 +151,13 @@ cmd_restore(struct cli *cli, int argc, char **argv, struct err *err)
         return err_set(err, ERR_USAGE, "a whole volume goes back to a time: --at TIME");
     if (w.at && place_time(w.at, at, err) < 0)
         return -1;
+    size_t len = strlen(place.path);
+    bool text = utf8_valid(place.path, len);
+    hex_encode(place.path, len, hex);
     return call(cli, "/v1/restore",
-                json_pack("{s:s, s:s, s:s*, s:s*}", "volume", place.volume, "path", place.path,
-                          "version", w.version, "at", w.at ? at : NULL),
+                json_pack("{s:s, s:s, s:s*, s:s*}", "volume", place.volume,
+                          text ? "path" : "path_hex", text ? place.path : hex, "version", w.version,
+                          "at", w.at ? at : NULL),
                 &w, err);
 }
 

@@ -145,6 +145,15 @@ check_status 1 "$HOLDFAST" restore v:/box --version "$(version box/a 0)"
 check_one_line
 check_status 4 "$HOLDFAST" restore v:/never
 
+# ---- a name that is no text ----
+odd=$(printf 'x\377y')
+cp "$WORK/one" "$M/$odd" && flushed && cp "$WORK/two" "$M/$odd" && flushed
+check_status 0 "$HOLDFAST" restore "v:/$odd"
+check_same 'a restored file whose name is no text' "$WORK/one" "$M/$odd"
+rm "$M/$odd" && flushed
+check_status 0 "$HOLDFAST" trash restore "v:/$odd"
+check_same 'and back from the trash' "$WORK/one" "$M/$odd"
+
 # ---- diff ----
 printf 'a\nb\nc\n' >"$M/text" && flushed
 printf 'a\nB\nc\n' >"$M/text" && flushed
