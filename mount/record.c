@@ -12,13 +12,16 @@ put_row(struct index_tx *tx, void *arg, struct err *err)
 }
 
 /* No folder begins with a slash: "/@NAME/FOLDER" is one of a snapshot. */
-static void
-record_folder(const struct mount_info *info, char *out, size_t size)
+static int
+record_folder(const struct mount_info *info, char *out, size_t size, struct err *err)
 {
-    if (info->snapshot[0] != '\0')
-        (void)snprintf(out, size, "/@%s/%s", info->snapshot, info->folder);
-    else
-        (void)snprintf(out, size, "%s", info->folder);
+    int len = info->snapshot[0] != '\0'
+                  ? snprintf(out, size, "/@%s/%s", info->snapshot, info->folder)
+                  : snprintf(out, size, "%s", info->folder);
+    /* Cut short it would be another folder when the mount comes back. */
+    return len >= 0 && (size_t)len < size
+               ? 0
+               : err_set(err, ERR_NAME_TOO_LONG, "the folder's path is too long for a snapshot");
 }
 
 void
@@ -45,7 +48,10 @@ record_put(struct entry *entry, struct err *err)
     row->lease_ns = info->lease_ns;
     /* "Expired long ago" is how a row says that no later daemon brings it back. */
     row->expires_ns = entry->transient && info->expires_ns == 0 ? 1 : info->expires_ns;
-    record_folder(info, row->folder, sizeof(row->folder));
+    if (record_folder(info, row->folder, sizeof(row->folder), err) != 0) {
+        free(row);
+        return -1;
+    }
     (void)snprintf(row->path, sizeof(row->path), "%s", info->path);
     (void)snprintf(row->run, sizeof(row->run), "%s", info->run);
     int done = index_write(volume_service_index(entry->service->args.volumes), INDEX_NORMAL,
