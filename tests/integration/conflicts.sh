@@ -167,7 +167,7 @@ check_eq 'the setting' true "$("$HOLDFAST" volume show v --json | jq .conflict_c
 check_eq 'in the bucket too' true "$(jq .conflict_copy "$B/.holdfast/volumes/v.json")"
 mkdir "$M/cc"
 make cc/a.txt
-SIBLING="cc/a (conflict $(printf %s "${ID:22:4}" | tr A-Z a-z)).txt"
+SIBLING="cc/a (conflict $(printf %s "${ID:22:4}" | tr '[:upper:]' '[:lower:]')).txt"
 check_status 0 wait_until 10 test -e "$M/$SIBLING"
 check_same 'mine beside it' "$WORK/mine" "$M/$SIBLING"
 check_same 'theirs at the path' "$WORK/theirs" "$M/cc/a.txt"

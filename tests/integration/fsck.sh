@@ -173,7 +173,7 @@ fsck 1 --repair
 fsck 1
 check_eq 'only what was lost is still told' "conflict-missing .holdfast/conflicts/v/$conflict" "$FOUND"
 check_eq 'as the bucket has it' 'newer young file 101' "$(cat "$M/changed" "$M/d/young" "$M/d/moved" | paste -sd' ')"
-[ ! -e "$M/d/100" ] && [ ! -e "$M/d/101" ] || fail 'names that the bucket does not have'
+{ [ ! -e "$M/d/100" ] && [ ! -e "$M/d/101" ]; } || fail 'names that the bucket does not have'
 
 # ---- without a gateway ----
 "$HOLDFAST" umount "$M"

@@ -56,8 +56,11 @@ mounted
 both 'mkdir -p a/b/c empty "sp ace" && echo 1 >a/1 && echo 22 >a/b/22 && chmod 640 a/1 && chmod 711 a/b'
 both 'head -c 300000 /dev/zero >a/zeros && chmod 4755 a/zeros && touch -d @1000000000 a/zeros a/b/22'
 both 'ln -s ../a/1 "sp ace/link" && ln -s nowhere dangling && mkfifo pipe && : >nothing'
+# shellcheck disable=SC2016 # expanded where it runs
 both 'printf x >"$(printf "new\nline")" && printf y >"$(printf "quote\"%%25 +#?&")" && printf z >"ünï" && mkdir -- -rf && echo q >-rf/--'
+# shellcheck disable=SC2016 # expanded where it runs
 both 'printf d >a.b && mkdir a.c && echo k >"$(head -c 250 /dev/zero | tr "\0" n)"'
+# shellcheck disable=SC2016 # expanded where it runs
 both 'for i in $(seq 300); do echo "$i" >"a/many$i"; done'
 check_status 0 "$HOLDFAST" flush --timeout 60
 echo other >"$WORK/o"
@@ -163,7 +166,7 @@ conflicts >"$WORK/conflicts.after"
 check_eq 'the old conflicts' "$(cat "$WORK/conflicts.before")" "$(grep -F -f "$WORK/conflicts.before" "$WORK/conflicts.after")"
 check_eq 'with the two new ones' 4 "$(wc -l <"$WORK/conflicts.after")"
 check_eq 'one of them torn' 1 "$(grep -c ' open torn ' "$WORK/conflicts.after")"
-for id in $(cut -d' ' -f1 "$WORK/conflicts.after"); do cat "$BUCKET/.holdfast/conflicts/v/$id"; done | sort >"$WORK/losers"
+cut -d' ' -f1 "$WORK/conflicts.after" | while read -r id; do cat "$BUCKET/.holdfast/conflicts/v/$id"; done | sort >"$WORK/losers"
 printf '%s\n' mine 'mine too' 'never closed' 'made from what somebody else replaces' | sort >"$WORK/losers.want"
 check_same 'the bytes of the losers' "$WORK/losers.want" "$WORK/losers"
 versions >"$WORK/versions.after"

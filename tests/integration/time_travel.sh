@@ -106,7 +106,7 @@ same_tree 'what cp -a takes out' "$WORK/was" "$WORK/copy"
 check_eq 'tar has all' "$(find "$WORK/was" -printf x | wc -c)" "$(tar -C "$AT" -cf - . | tar -tf - --quoting-style=c | wc -l)"
 check_status 0 grep -rl 'in a folder' "$AT/"
 check_eq 'grep -r' 2 "$(wc -l <"$WORK/out")"
-check_eq 'as many bytes' "$(cat "$WORK/was/large" | sha256sum)" "$(cat "$AT/large" | sha256sum)"
+check_eq 'as many bytes' "$(sha256sum <"$WORK/was/large")" "$(sha256sum <"$AT/large")"
 check_eq 'a part of the middle' "$(tail -c +1500001 "$WORK/was/large" | head -c 5000 | sha256sum)" "$(dd if="$AT/large" bs=1 skip=1500000 count=5000 status=none | sha256sum)"
 check_status 0 cp "$AT/large" "$M/taken.back"
 check_same 'cp into the same mount' "$WORK/was/large" "$M/taken.back"
@@ -183,9 +183,9 @@ done
 V=$M/.holdfast/versions/d/often
 check_eq 'each that was in the bucket' 3 "$(find "$V" -type f | wc -l)"
 check_eq 'in the order of their names' 'version 1 version 2 version 3' "$(cat "$V"/* | xargs)"
-check_eq 'the newest comes first' 'version 3' "$(cat "$V/$(ls -U "$V" | head -n 1)")"
-ls "$V" | grep -qvE '^20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}Z-[0-9A-Z]{10}$' && fail "another name: $(ls "$V")"
-FIRST=$V/$(ls "$V" | head -n 1)
+check_eq 'the newest comes first' 'version 3' "$(cat "$(find "$V" -type f | head -n 1)")"
+find "$V" -type f -printf '%f\n' | grep -vE '^20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}Z-[0-9A-Z]{10}$' && fail 'another name'
+FIRST=$(find "$V" -type f | LC_ALL=C sort | head -n 1)
 check_eq 'size' 10 "$(stat -c %s "$FIRST")"
 rm "$M/d/often"
 flushed

@@ -102,7 +102,7 @@ check_one_line
 check_status 0 "$HOLDFAST" mount v "$WORK/run" --run 01KB9ZZZZZ0123456789CVTCVT
 rm -r "$WORK"/run/moved && rm "$WORK"/run/new/2? && mv "$WORK/run/new" "$WORK/run/newer" && echo x >"$WORK/run/newer/x"
 check_status 0 "$HOLDFAST" umount "$WORK/run"
-for seconds in 0.1; do
+for seconds in ${HOLDFAST_TEST_LONG:+0.02 0.05 0.3} 0.1; do
     "$HOLDFAST" undo --run 01KB9ZZZZZ0123456789CVTCVT v >/dev/null 2>&1 &
     cut=$!
     sleep "$seconds"
