@@ -21,10 +21,27 @@ gateway_volume_of(struct exchange *x, struct volume_info *out, struct err *err)
 
 /* ---- reading ---- */
 struct reader {
+    struct volume_service *service;
     struct volume_file *file;
     struct volume_ctx ctx;
     struct gateway_part part;
+    char version[LIMIT_ETAG]; /* that the answer named, "": none */
 };
+
+/* Whether what was just read is of the version that the answer named: a row says LIVE before its bytes change. */
+static int
+reader_check(struct reader *reader, struct err *err)
+{
+    struct volume_attr now;
+    if (reader->version[0] == '\0')
+        return 0;
+    if (volume_getattr(reader->service, &reader->ctx, volume_file_node(reader->file), &now, err) <
+        0)
+        return -1;
+    if (!now.writing && strcmp(now.version, reader->version) == 0)
+        return 0;
+    return err_set(err, ERR_AGAIN, "the file was changed while it was read");
+}
 
 static ssize_t
 reader_read(void *arg, uint64_t off, void *out, size_t max, struct err *err)
@@ -32,8 +49,9 @@ reader_read(void *arg, uint64_t off, void *out, size_t max, struct err *err)
     struct reader *reader = arg;
     uint64_t left = reader->part.size - off;
     reader->ctx.deadline_ns = clock_mono_ns() + 60 * NS_PER_S;
-    return volume_file_read(reader->file, &reader->ctx, out, left < max ? (size_t)left : max,
-                            reader->part.first + off, err);
+    ssize_t got = volume_file_read(reader->file, &reader->ctx, out, left < max ? (size_t)left : max,
+                                   reader->part.first + off, err);
+    return got > 0 && reader_check(reader, err) < 0 ? -1 : got;
 }
 
 static void
@@ -67,7 +85,8 @@ open_version(struct exchange *x, const struct volume_ctx *ctx, int64_t volume,
             volume_file_close(file, ctx);
             return NULL;
         }
-        if (strcmp(after.version, attr->version) == 0 && after.size == attr->size)
+        if (strcmp(after.version, attr->version) == 0 && after.size == attr->size &&
+            after.writing == attr->writing)
             return file;
         volume_file_close(file, ctx);
     }
@@ -197,6 +216,8 @@ get_present(struct exchange *x, const struct volume_info *info, const char *want
         reader_free(reader);
         return rc;
     }
+    reader->service = x->gateway->service;
+    (void)snprintf(reader->version, sizeof(reader->version), "%s", tag_of(&attr));
     x->reply.stream =
         (struct exchange_stream){ reader_read, reader_free, reader, reader->part.size };
     return 0;
