@@ -11,13 +11,22 @@
 
 #define LEASE_TTL (60 * NS_PER_S)
 #define LEASE_OP_DEADLINE (10 * NS_PER_S)
+#define LEASE_LOOK_EVERY (3 * NS_PER_S) /* who waits sees soon that it was let go */
+/* Where the store does not judge conditions: a claim counts only when its PUT ended this soon after the look that found the lease
+ * free, and when a look so long after it still shows it. So of two that claim at once the later one stands, and one that claims
+ * after a claim was confirmed has seen that one. */
+#define CLAIM_WITHIN NS_PER_S
+#define CLAIM_SETTLES (2 * NS_PER_S)
 #define LEASES_MAX 256u
 
 struct kept {
     int64_t volume;
     char name[LIMIT_VOLUME_NAME + 1];
     struct lease lease;
-    bool listed; /* the volume is still there */
+    int64_t looked_ns;
+    struct lease_record claim; /* not confirmed yet */
+    int64_t claim_sent_ns;     /* 0: none */
+    bool listed;               /* the volume is still there */
 };
 
 struct lease_keeper {
@@ -203,32 +212,90 @@ release_lease(struct volume_service *service, struct kept *kept)
         log_debug(volume, "the lease of volume=%s ends by itself", kept->name);
 }
 
-static void
-step_lease(struct volume_service *service, struct kept *kept)
+static bool
+is_judged(const struct volume_service *service)
 {
-    char key[LIMIT_KEY];
+    const struct store_caps *caps = &service->store->caps;
+    return caps->put_if_match == STORE_YES && caps->put_if_absent == STORE_YES;
+}
+
+/* False: the store does not tell. */
+static bool
+look_at(struct volume_service *service, struct kept *kept, const char *key)
+{
     struct lease_record record;
     struct err err = ERR_INIT;
-    enum lease_step step = lease_next(&kept->lease, clock_boot_ns());
-    (void)snprintf(key, sizeof(key), ".holdfast/leases/%s.json", kept->name);
-    if (step == LEASE_NOTHING)
+    kept->looked_ns = clock_boot_ns();
+    if (record_read(service, key, &record, &err) != 0)
+        return false;
+    lease_saw(&kept->lease, &record, clock_boot_ns());
+    return true;
+}
+
+static void
+confirm_claim(struct volume_service *service, struct kept *kept, const char *key)
+{
+    int64_t sent = kept->claim_sent_ns;
+    if (clock_boot_ns() - sent < CLAIM_SETTLES)
         return;
-    if (step == LEASE_LOOK) {
-        if (record_read(service, key, &record, &err) == 0)
-            lease_saw(&kept->lease, &record, clock_boot_ns());
+    kept->claim_sent_ns = 0;
+    if (!look_at(service, kept, key))
+        lease_answered(&kept->lease, LEASE_UNKNOWN, &kept->claim, sent);
+    else if (strcmp(kept->lease.seen.nonce, kept->claim.nonce) == 0)
+        lease_answered(&kept->lease, LEASE_DONE, &kept->lease.seen, sent);
+}
+
+/* What a store that judges conditions does by itself. */
+static bool
+is_as_seen(struct volume_service *service, struct kept *kept, const char *key,
+           enum lease_step planned)
+{
+    char nonce[ULID_SIZE];
+    text_set(nonce, kept->lease.seen.nonce);
+    return look_at(service, kept, key) && strcmp(kept->lease.seen.nonce, nonce) == 0 &&
+           lease_next(&kept->lease, clock_boot_ns()) == planned;
+}
+
+static void
+write_lease(struct volume_service *service, struct kept *kept, const char *key,
+            enum lease_step step)
+{
+    struct lease_record record = { .present = true, .ttl_ns = kept->lease.ttl_ns };
+    struct err err = ERR_INIT;
+    int64_t looked = clock_boot_ns();
+    bool judged = is_judged(service);
+    if (!judged && !is_as_seen(service, kept, key, step))
         return;
-    }
-    bool was_held = kept->lease.held;
-    memset(&record, 0, sizeof(record));
-    record.present = true;
-    record.ttl_ns = kept->lease.ttl_ns;
     record.epoch = step == LEASE_CLAIM ? kept->lease.seen.epoch + 1 : kept->lease.epoch;
     text_set(record.gateway, kept->lease.gateway);
     if (ulid_new(record.nonce, &err) != 0)
         return;
     int64_t sent = clock_boot_ns();
-    lease_answered(&kept->lease, record_write(service, key, &kept->lease, &record, 0), &record,
-                   sent);
+    enum lease_answer answer = record_write(service, key, &kept->lease, &record, 0);
+    if (judged || step == LEASE_RENEW || answer != LEASE_DONE) {
+        lease_answered(&kept->lease, answer, &record, sent);
+    } else if (clock_boot_ns() - looked > CLAIM_WITHIN) {
+        lease_answered(&kept->lease, LEASE_UNKNOWN, &record, sent);
+    } else {
+        kept->claim = record;
+        kept->claim_sent_ns = sent;
+    }
+}
+
+static void
+step_lease(struct volume_service *service, struct kept *kept)
+{
+    char key[LIMIT_KEY];
+    bool was_held = kept->lease.held;
+    enum lease_step step = lease_next(&kept->lease, clock_boot_ns());
+    (void)snprintf(key, sizeof(key), ".holdfast/leases/%s.json", kept->name);
+    if (kept->claim_sent_ns != 0)
+        confirm_claim(service, kept, key);
+    else if (step == LEASE_CLAIM || step == LEASE_RENEW)
+        write_lease(service, kept, key, step);
+    else if (step == LEASE_LOOK ||
+             (!kept->lease.held && clock_boot_ns() - kept->looked_ns > LEASE_LOOK_EVERY))
+        (void)look_at(service, kept, key);
     if (kept->lease.held && !was_held)
         log_info(volume, "writer lease taken volume=%s epoch=%llu", kept->name,
                  (unsigned long long)kept->lease.epoch);
