@@ -91,16 +91,13 @@ judged() {
         fail "round $ROUND: not everything that was told is so"
 }
 
-begin() {
-    PHASE=0
-    serve 0
-    serve 1
-}
 shared_writing() { # OPERATIONS SECONDS
     ROUND=shared SYNC=(close background) SYNC_A=close
     note '-- a store that judges conditions: both gateways write'
+    PHASE=0
     fault_store
-    begin
+    serve 0
+    serve 1
     work "$1" "$2" 10
     flushed 0
     flushed 1
@@ -133,8 +130,11 @@ hand_over() { # FROM TO
 }
 leased_writing() { # OPERATIONS SECONDS TURNS TEXT
     local turn from=0 to=1
-    SYNC=(background background) SYNC_A=background
-    begin
+    SYNC=(background background) SYNC_A=background PHASE=0
+    serve 0
+    echo first >"$(mount_of 0)/first"
+    flushed 0 # it has the lease
+    serve 1
     limits "$4"
     for ((turn = 0; turn < $3; turn++)); do
         work $(($1 / $3)) "$2" 1
