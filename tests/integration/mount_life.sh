@@ -64,7 +64,10 @@ check_eq 'capabilities of the mounter' 'CapEff: CapPrm: NoNewPrivs:1 Seccomp:2' 
 
 # ---- killed: the names go at once, nothing is written beside, the next start mounts again ----
 echo kept >"$WORK/m/kept"
+# What the kernel has by itself it goes on reading: the local file of a writer whose close is under way, and its own cache.
+check_status 0 "$HOLDFAST" flush --timeout 20
 exec 8<"$WORK/m/kept"
+dd if="$WORK/m/kept" iflag=nocache count=0 status=none
 gateway_kill
 wait_until 20 sh -c "! findmnt -n -t fuse.holdfast '$WORK/m'" || fail 'the mounter leaves a dead mount'
 wanted "$WORK/m"
