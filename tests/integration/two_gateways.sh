@@ -64,7 +64,7 @@ flushed() { # NUMBER: 3 tells of conflicts, which are as they should be
     holdfast "$1" flush v --wait --timeout 120 >"$WORK/flush.log" 2>&1 || status=$?
     case $status in 0 | 3) return 0 ;; esac
     fail "gateway ${NAMES[$1]} does not get everything into the bucket: $(head -c 300 "$WORK/flush.log")"
-    cat "$(mount_of "$1")/.holdfast/unsynced" | head -5 >&2
+    head -5 "$(mount_of "$1")/.holdfast/unsynced" >&2
 }
 
 # ---- one round ----
