@@ -204,14 +204,45 @@ torn_row(struct index_tx *tx, struct recovery *call, struct index_node *node, st
     return current ? revert_node(tx, call, node, err) : 0;
 }
 
+struct staged_call {
+    int64_t content;
+    char id[ULID_SIZE];
+};
+
+static int
+find_staged(void *arg, const struct index_history *row, struct err *err)
+{
+    struct staged_call *call = arg;
+    (void)err;
+    if (row->content != call->content)
+        return 0;
+    memcpy(call->id, row->id, ULID_SIZE);
+    return 1;
+}
+
+/* A version on its way to the history whose bytes a power cut took, as far as can be told: a close had promised them, no fsync. A
+ * conflict's were on the disk before their row was. */
+static int
+forget_staged(struct index_tx *tx, struct recovery *call, struct err *err)
+{
+    struct staged_call staged = { .content = call->content->id };
+    if (index_history_of_version(tx, call->content->version, find_staged, &staged, err) != 0)
+        return -1;
+    if (staged.id[0] == '\0')
+        return 0;
+    if (index_history_delete(tx, staged.id, err) != 0)
+        return -1;
+    return drop_row(tx, call, NULL, err);
+}
+
 static int
 judge_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct recovery *call = arg;
     struct index_node node;
     struct err missing = ERR_INIT;
-    if (call->content->node == 0) /* a conflict's: pinned and queued already */
-        return 0;
+    if (call->content->node == 0) /* a conflict's, or the history's: pinned and queued already */
+        return call->what == CONTENT_TORN ? forget_staged(tx, call, err) : 0;
     /* Reverting another row of the node may have ended this one. */
     if (index_content_get(tx, call->content->id, call->content, &missing) != 0) {
         if (missing.code == ERR_NOT_FOUND)
