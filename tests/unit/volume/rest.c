@@ -280,10 +280,14 @@ uploads_give_way_to_programs_that_change_much(void **state)
 {
     (void)state;
     atomic_store(&rig.hook->after, pause_after_put);
+    int64_t begun = clock_mono_ns();
     make_files("a");
     int meanwhile = count_of(HOOK_PUT);
-    assert_true(meanwhile > 0 && meanwhile < 60); /* eight workers would have sent most of them */
-    wait_until_settled();                         /* and nothing is left lying */
+    bool quick = clock_mono_ns() - begun <
+                 4 * NS_PER_S; /* else much was due, and the programs were not that busy */
+    assert_true(meanwhile > 0);
+    assert_true(meanwhile < 60 || !quick); /* eight workers would have sent most of them */
+    wait_until_settled();                  /* and nothing is left lying */
     assert_int_equal(count_of(HOOK_PUT), 300);
 }
 
