@@ -56,15 +56,28 @@ serve() { # NUMBER
     check_status 0 "$HOLDFAST" mount v "$(mount_of "$1")"
 }
 end() { # NUMBER
-    check_status 0 holdfast "$1" umount "$(mount_of "$1")" --timeout 100
+    if [ -n "${HELD:-}" ]; then
+        holdfast "$1" umount "$(mount_of "$1")" --force --timeout 2 >/dev/null 2>&1
+    else
+        check_status 0 holdfast "$1" umount "$(mount_of "$1")" --timeout 100
+    fi
     stop_pid "${PIDS[$1]}"
 }
-flushed() { # NUMBER: 3 tells of conflicts, which are as they should be
-    local status=0
-    holdfast "$1" flush v --wait --timeout 120 >"$WORK/flush.log" 2>&1 || status=$?
+# 3 tells of conflicts, which are as they should be. A move that would bring an ETag back which a lost request named waits 20 minutes
+# for that request (docs/mechanisms.md section 13); it has not been tried, and its bytes lie at their former key.
+flushed() { # NUMBER
+    local status=0 unsynced seconds=150 # a lease that ends by itself takes 70
+    [ "$ROUND" != shared ] || seconds=45
+    holdfast "$1" flush v --wait --timeout "$seconds" >"$WORK/flush.log" 2>&1 || status=$?
     case $status in 0 | 3) return 0 ;; esac
+    unsynced=$(cat "$(mount_of "$1")/.holdfast/unsynced")
+    if [ "$ROUND $status" = 'shared 7' ] && ! grep -qvE '"what":"(move|delete)".*"tries":0' <<<"$unsynced"; then
+        note "held back by a lost request: $(wc -l <<<"$unsynced") keys"
+        HELD=1
+        return 0
+    fi
     fail "gateway ${NAMES[$1]} does not get everything into the bucket: $(head -c 300 "$WORK/flush.log")"
-    head -5 "$(mount_of "$1")/.holdfast/unsynced" >&2
+    head -n 5 <<<"$unsynced" >&2
 }
 
 # ---- one round ----
@@ -92,7 +105,7 @@ judged() {
 }
 
 shared_writing() { # OPERATIONS SECONDS
-    ROUND=shared SYNC=(close background) SYNC_A=close
+    HELD='' ROUND=shared SYNC=(close background) SYNC_A=close
     note '-- a store that judges conditions: both gateways write'
     PHASE=0
     fault_store
@@ -152,13 +165,13 @@ leased_writing() { # OPERATIONS SECONDS TURNS TEXT
     end "$to"
 }
 without_conditions() {
-    ROUND=degraded
+    HELD='' ROUND=degraded
     note '-- a store that ignores all conditions: the writer lease carries the safety between the gateways'
     fault_store --role no-conditions
     leased_writing "$@" 'degraded: no conditional writes'
 }
 on_rgw() {
-    ROUND=rgw
+    HELD='' ROUND=rgw
     note '-- Ceph RGW, whose deletes ignore conditions: the lease too'
     rgw_start
     BUCKET=two-gateways-$$ FAULTS=
