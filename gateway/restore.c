@@ -185,11 +185,17 @@ answer(struct exchange *x, struct way_back *way, const struct volume_restore_res
         err);
 }
 
-int
-gateway_restore_path(struct exchange *x, struct err *err)
+/* What the two calls have in common: fields that only one knows are read by `read`. */
+typedef int way_read_fn(struct exchange *x, const json_t *body, struct way_back *way,
+                        struct err *err);
+typedef int way_go_fn(struct volume_service *service, const struct volume_ctx *ctx,
+                      const struct volume_restore *want, struct volume_restore_result *out,
+                      struct err *err);
+
+static int
+go_back(struct exchange *x, const char *const *known, way_read_fn *read, way_go_fn *go,
+        struct err *err)
 {
-    static const char *const known[] = { "volume",  "path",  "path_hex",  "version", "at",
-                                         "dry_run", "limit", "timeout_s", NULL };
     struct volume_restore_result result = { .run = "" };
     scope_json *done = json_array();
     scope_json *left = json_array();
@@ -200,32 +206,36 @@ gateway_restore_path(struct exchange *x, struct err *err)
     if (!done || !left)
         return err_nomem(err);
     if (exchange_known_fields(body, known, err) < 0 || read_common(x, body, &way, err) < 0 ||
-        read_restore(x, body, &way, err) < 0 ||
-        volume_restore(x->gateway->service, &way.ctx, &way.want, &result, err) < 0)
+        read(x, body, &way, err) < 0 ||
+        go(x->gateway->service, &way.ctx, &way.want, &result, err) < 0)
         return -1;
     return answer(x, &way, &result, err);
+}
+
+int
+gateway_restore_path(struct exchange *x, struct err *err)
+{
+    static const char *const known[] = { "volume",  "path",  "path_hex",  "version", "at",
+                                         "dry_run", "limit", "timeout_s", NULL };
+    return go_back(x, known, read_restore, volume_restore, err);
+}
+
+static int
+read_undo(struct exchange *x, const json_t *body, struct way_back *way, struct err *err)
+{
+    (void)x;
+    if (json_need_str(body, "run", &way->want.run, err) < 0)
+        return -1;
+    way->want.path = "";
+    if (way->want.run[0] == '\0' ||
+        strlen(way->want.run) >= sizeof(((struct volume_restore_result *)0)->run))
+        return err_set(err, ERR_INVAL, "'run' must be the id of a run");
+    return 0;
 }
 
 int
 gateway_restore_undo(struct exchange *x, struct err *err)
 {
     static const char *const known[] = { "volume", "run", "dry_run", "limit", "timeout_s", NULL };
-    struct volume_restore_result result = { .run = "" };
-    scope_json *done = json_array();
-    scope_json *left = json_array();
-    scope_json *body = exchange_json(x, err);
-    struct way_back way = { .done = { .items = done }, .left = { .items = left } };
-    if (!body)
-        return -1;
-    if (!done || !left)
-        return err_nomem(err);
-    if (exchange_known_fields(body, known, err) < 0 || read_common(x, body, &way, err) < 0 ||
-        json_need_str(body, "run", &way.want.run, err) < 0)
-        return -1;
-    way.want.path = "";
-    if (way.want.run[0] == '\0' || strlen(way.want.run) >= sizeof(result.run))
-        return err_set(err, ERR_INVAL, "'run' must be the id of a run");
-    if (volume_undo(x->gateway->service, &way.ctx, &way.want, &result, err) < 0)
-        return -1;
-    return answer(x, &way, &result, err);
+    return go_back(x, known, read_undo, volume_undo, err);
 }

@@ -5,8 +5,8 @@
 
 /*
  * Versions of files, present and past, and the way back to them (docs/mechanisms.md section 5). A version that is replaced or
- * removed is copied inside the bucket first; a copy is named by its id, a ULID of the moment when the version went. Unsynced
- * versions that were replaced before the bucket had them left nothing.
+ * removed is copied inside the bucket first; a copy is named by its id, a ULID of the moment when the version went. What a
+ * program in a mount replaced before the bucket had it left nothing.
  */
 struct volume_version {
     char id[ULID_SIZE];        /* of the copy; "": the present version */
