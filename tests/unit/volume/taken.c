@@ -214,8 +214,8 @@ replaced_on_its_way(void (*replace)(void))
         RUN_OK(rig.err, volume_resolve(rig.service, &rig.ctx, rig.volume, "f", &attr, &rig.err));
     }
     replace();
+    pthread_join(thread, NULL); /* before: a request that was about to go would land, and be kept */
     atomic_store(&rig.hook->fail[HOOK_PUT], 0);
-    pthread_join(thread, NULL);
     assert_int_equal(put.rc, -1);
     assert_int_equal(put.err.code, ERR_CONFLICT);
     flush();
