@@ -131,6 +131,23 @@ no_work_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_intent_delete(tx, "v/f", err);
 }
 
+static int
+read_intent_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    return index_intent_get(tx, "v/f", arg, err);
+}
+
+static void
+wait_for_a_failed_try(void)
+{
+    struct index_intent row = { 0 };
+    for (int i = 0; i < 60000 && row.tries == 0; i++) {
+        clock_sleep_ns(NS_PER_MS);
+        RUN_OK(rig.err, index_read(rig.service->index, read_intent_tx, &row, &rig.err));
+    }
+    assert_in_range(row.tries, 1, 10);
+}
+
 static void
 work_that_nobody_plans(void **state)
 {
@@ -139,7 +156,7 @@ work_that_nobody_plans(void **state)
     atomic_store(&rig.hook->fail[HOOK_PUT], -1);
     atomic_store(&rig.hook->fail_code[HOOK_PUT], ERR_STORE_DENIED);
     save("f", "newer");
-    clock_sleep_ns(300 * NS_PER_MS); /* its worker has given up for now */
+    wait_for_a_failed_try(); /* its worker has given up for now */
     change(no_work_tx);
     atomic_store(&rig.hook->fail[HOOK_PUT], 0);
     struct found found = fsck(true, false);
