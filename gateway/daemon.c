@@ -334,6 +334,7 @@ open_product(struct daemon *d, bool was_root, struct err *err)
             return -1;
     }
     if (open_volumes(d, err) < 0 || open_mounts(d, was_root, err) < 0 ||
+        !(d->gateway.feed = feed_open(d->gateway.service, d->state, err)) ||
         volume_service_start(d->gateway.service, err) < 0)
         return -1;
     return d->gateway.mounts ? mount_service_restore(d->gateway.mounts, err) : 0;
@@ -472,12 +473,14 @@ close_all(struct daemon *d, bool flush)
         gateway_server_quiesce(d->local);
     if (flush)
         last_flush(d, deadline);
+    feed_wake(d->gateway.feed);
     gateway_server_stop(d->tcp);
     gateway_server_stop(d->local);
     if (d->local)
         (void)unlink(d->local_path);
     mount_service_close(d->gateway.mounts, deadline);
     volume_service_close(d->gateway.service, deadline);
+    feed_close(d->gateway.feed);
     if (d->launcher.control >= 0 && d->local)
         (void)unlink(d->launcher_path);
     gateway_launcher_stop(&d->launcher);

@@ -38,7 +38,8 @@ struct exchange_route {
     exchange_fn *end;
 };
 
-/* A streamed body. `read` answers bytes (0 only at the end) or -1. */
+#define EXCHANGE_SIZE_UNKNOWN UINT64_MAX
+/* A streamed body. `read` answers bytes (0 only at the end) or -1. Where the size is not known it may block for long. */
 struct exchange_stream {
     ssize_t (*read)(void *arg, uint64_t off, void *out, size_t max, struct err *err);
     void (*free)(void *arg);

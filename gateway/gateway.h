@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "gateway/feed.h"
 #include "gateway/guard.h"
 #include "gateway/takeover.h"
 #include "mount/mount.h"
@@ -18,6 +19,7 @@
 struct gateway {
     struct volume_service *service;
     struct mount_service *mounts; /* NULL: this daemon cannot mount */
+    struct feed *feed;
     const char *state_dir;
     const char *hosts;              /* further Host names, comma-separated, or NULL */
     unsigned port;                  /* of the TCP listener */

@@ -236,6 +236,8 @@ stream_read(void *arg, uint64_t off, char *out, size_t max)
     enter_phase(sending->server, sending->mhd, GATEWAY_PHASE_REPLY, 0);
     if (got > 0)
         return got;
+    if (got == 0 && sending->stream.size == EXCHANGE_SIZE_UNKNOWN)
+        return MHD_CONTENT_READER_END_OF_STREAM;
     /* Fewer bytes than announced: the connection is cut, so that nobody takes a part for the whole (INV-9). */
     log_warn(http, "an answer was cut at byte %llu: %s", (unsigned long long)off,
              got < 0 ? err.msg : "the file ended");

@@ -362,25 +362,13 @@ virtual_event_nameless(enum volume_event_kind kind)
 int
 virtual_event(const struct event_item *item, const char *path, struct buf *out, struct err *err)
 {
-    static const struct {
-        const char *type, *op;
-    } words[] = {
-        [VOLUME_EVENT_CREATED] = { "change", "create" },
-        [VOLUME_EVENT_CHANGED] = { "change", "write" },
-        [VOLUME_EVENT_REMOVED] = { "change", "remove" },
-        [VOLUME_EVENT_RENAMED] = { "change", "move_from" },
-        [VOLUME_EVENT_SYNCED] = { "synced", NULL },
-        [VOLUME_EVENT_CONFLICT] = { "conflict", NULL },
-        [VOLUME_EVENT_RESOLVED] = { "resolved", NULL },
-        [VOLUME_EVENT_STORE] = { "store", NULL },
-        [VOLUME_EVENT_LOST] = { "lost", NULL },
-    };
+    const char *op = volume_event_op(item->kind);
     scope_line line = begin();
     set_count(&line, "seq", item->seq);
     set_time(&line, "time", item->time_ns);
-    set_text(&line, "type", words[item->kind].type);
-    if (words[item->kind].op != NULL)
-        set_text(&line, "op", words[item->kind].op);
+    set_text(&line, "type", volume_event_type(item->kind));
+    if (op != NULL)
+        set_text(&line, "op", op);
     if (!virtual_event_nameless(item->kind) && set_path(&line, path, err) != 0)
         return -1;
     return put_line(&line, out, err);

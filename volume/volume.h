@@ -482,6 +482,9 @@ enum volume_event_kind {
     VOLUME_EVENT_STORE, /* the store went away or came back */
     VOLUME_EVENT_LOST,  /* too many at once: some were not told */
 };
+/* The words for it: change, synced, conflict, resolved, store or lost; of a change also create, write, remove or move_from (else NULL). */
+const char *volume_event_type(enum volume_event_kind kind);
+const char *volume_event_op(enum volume_event_kind kind);
 struct volume_event {
     enum volume_event_kind kind;
     int64_t volume, node, parent;

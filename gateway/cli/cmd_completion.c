@@ -15,6 +15,7 @@ static const struct {
     const char *command, *words;
 } option_words[] = {
     { "history", "--limit" },
+    { "events", "--since --follow" },
     { "trash", "--limit" },
     { "diff", "--version" },
     { "ls", "--at" },

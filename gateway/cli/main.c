@@ -149,6 +149,10 @@ const struct cli_command cli_commands[] = {
       "  --timeout S    create, restore: of the wait for the bucket (60)\n"
       "  --limit N      diff: print so many at most (10000)\n" STANDARD,
       "holdfast snapshot create reports before-migration", cmd_snapshot },
+    { "events", "[VOLUME[:/folder]] [--since SEQ] [--follow]", "what changed, oldest first",
+      "  --since SEQ  what came after that event; else all that is known, or from now on\n"
+      "  --follow     goes on until it is stopped; with --json an object a line\n",
+      "holdfast events reports --follow", cmd_events },
     { "flush", "[VOLUME] [--timeout S]", "wait until everything is in the bucket", STANDARD,
       "holdfast flush reports --timeout 120", cmd_flush },
     { "config", "[show|check] [--config FILE]", "the settings and where they come from", NULL,
