@@ -174,14 +174,47 @@ cli_find(const char *name)
     return NULL;
 }
 
+/* Commands that the overview tells of together, so that it fits one screen; the others have a line each. */
+static const struct {
+    const char *names; /* in the order of cli_commands[] where the first stands */
+    const char *summary;
+} groups[] = {
+    { "ls, stat, cat, put, get, rm, mkdir, mv", "files and folders of a volume" },
+    { "history, diff, restore, undo, trash", "older versions, and the way back" },
+};
+#define GROUPS (sizeof(groups) / sizeof(groups[0]))
+
+/* The group that names the command, GROUPS for none; `first`: it stands there at the beginning. */
+static size_t
+group_of(const char *name, bool *first)
+{
+    size_t len = strlen(name);
+    for (size_t i = 0; i < GROUPS; i++) {
+        for (const char *at = groups[i].names; *at; at += strspn(at, ", ")) {
+            size_t word = strcspn(at, ", ");
+            *first = at == groups[i].names;
+            if (word == len && strncmp(at, name, len) == 0)
+                return i;
+            at += word;
+        }
+    }
+    return GROUPS;
+}
+
 static void
 print_overview(FILE *out)
 {
+    bool first;
     (void)fputs("Holdfast keeps the files of sandboxes in a bucket.\n\nusage: holdfast COMMAND "
                 "[OPTION...]\n\n",
                 out);
-    for (const struct cli_command *command = cli_commands; command->name; command++)
-        (void)fprintf(out, "  %-11s %s\n", command->name, command->summary);
+    for (const struct cli_command *command = cli_commands; command->name; command++) {
+        size_t group = group_of(command->name, &first);
+        if (group == GROUPS)
+            (void)fprintf(out, "  %-11s %s\n", command->name, command->summary);
+        else if (first)
+            (void)fprintf(out, "  %s\n%14s%s\n", groups[group].names, "", groups[group].summary);
+    }
     (void)fputs(
         "\nFiles are named VOLUME:/path. 'holdfast COMMAND --help' has options and an example.\n"
         "Exit status: 0 done, 1 failed, 2 usage, 3 conflict, 4 not found, 5 denied, 6 "

@@ -8,8 +8,12 @@ export HOLDFAST_STATE=$WORK/none
 
 check_status 0 "$HOLDFAST" --help
 [ "$(wc -l <"$WORK/out")" -le 40 ] || fail "--help has $(wc -l <"$WORK/out") lines"
-commands=$(sed -n 's/^  \([a-z]*\) .*/\1/p' "$WORK/out")
-check_eq 'the number of commands in --help' 31 "$(wc -w <<<"$commands")"
+# One a line with its summary, or several on a line of their own.
+commands=$(sed -n -e 's/^  \([a-z]*\) .*/\1/p' -e 's/^  \([a-z]*, [a-z, ]*\)$/\1/p' "$WORK/out" | tr -d ,)
+check_eq 'the overview names all that completion knows' \
+    "$("$HOLDFAST" completion fish | sed -n "s/^complete -c holdfast -n __fish_use_subcommand -f -a \([a-z]*\) .*/\1/p" | sort)" \
+    "$(xargs -n 1 <<<"$commands" | sort)"
+[ "$(wc -w <<<"$commands")" -ge 32 ] || fail 'the overview lacks commands'
 for command in $commands; do
     check_status 0 "$HOLDFAST" "$command" --help
     check_contains "help of $command" "example: " "$WORK/out"
