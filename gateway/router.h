@@ -30,6 +30,9 @@ exchange_fn gateway_mounts_list, gateway_mounts_create, gateway_mounts_delete;
 /* Entries of a folder (gateway_tree_json()) whose path has a conflict say so. */
 int gateway_conflicts_mark(struct exchange *x, int64_t volume, const char *dir, json_t *entries,
                            struct err *err) MUST_CHECK;
+/* Adds `next_snapshot` where the volume has a rule. */
+int gateway_snapshots_next(struct volume_service *service, const struct volume_info *info,
+                           json_t *out, struct err *err) MUST_CHECK;
 /* The number of the volume that `?volume=` names, 0 without one. */
 int gateway_state_volume(struct exchange *x, int64_t *volume, struct err *err) MUST_CHECK;
 int gateway_volume_of(struct exchange *x, struct volume_info *out, struct err *err) MUST_CHECK;

@@ -16,10 +16,11 @@ snapshot_json(const struct volume_snapshot *snapshot)
 {
     char at[TIME_RFC3339_SIZE];
     time_rfc3339(snapshot->at_ns, at, sizeof(at));
-    json_t *object = json_pack("{s:s, s:s, s:b, s:o, s:o}", "name", snapshot->name, "at", at,
+    json_t *object = json_pack("{s:s, s:s, s:b, s:o, s:o, s:b}", "name", snapshot->name, "at", at,
                                "published", (int)snapshot->published, "actor",
                                json_bytes(snapshot->actor, strlen(snapshot->actor)), "run",
-                               json_bytes(snapshot->run, strlen(snapshot->run)));
+                               json_bytes(snapshot->run, strlen(snapshot->run)), "automatic",
+                               (int)snapshot->automatic);
     if (object != NULL && snapshot->published &&
         (json_object_set_new(object, "files", json_integer((json_int_t)snapshot->files)) < 0 ||
          json_object_set_new(object, "bytes", json_integer((json_int_t)snapshot->bytes)) < 0)) {
@@ -36,6 +37,20 @@ add_snapshot(void *arg, const struct volume_snapshot *snapshot, struct err *err)
 }
 
 int
+gateway_snapshots_next(struct volume_service *service, const struct volume_info *info, json_t *out,
+                       struct err *err)
+{
+    char next[TIME_RFC3339_SIZE];
+    int64_t next_ns;
+    if (volume_snapshot_next(service, info->id, &next_ns, err) < 0)
+        return -1;
+    if (next_ns == 0)
+        return 0;
+    time_rfc3339(next_ns - next_ns % NS_PER_S, next, sizeof(next));
+    return json_object_set_new(out, "next_snapshot", json_string(next)) < 0 ? err_nomem(err) : 0;
+}
+
+int
 gateway_snapshots_list(struct exchange *x, struct err *err)
 {
     struct volume_info info;
@@ -46,10 +61,15 @@ gateway_snapshots_list(struct exchange *x, struct err *err)
     if (gateway_volume_of(x, &info, err) < 0 ||
         volume_snapshot_each(x->gateway->service, info.id, add_snapshot, &list, err) < 0)
         return -1;
-    return exchange_reply_json(x, 200,
-                               json_pack("{s:s, s:O, s:b}", "volume", info.name, "snapshots", items,
-                                         "truncated", (int)list.truncated),
-                               err);
+    char rule[SCHEDULE_TEXT_SIZE];
+    schedule_print(&info.snapshots, rule);
+    json_t *answer = json_pack("{s:s, s:O, s:b, s:s}", "volume", info.name, "snapshots", items,
+                               "truncated", (int)list.truncated, "rule", rule);
+    if (answer && gateway_snapshots_next(x->gateway->service, &info, answer, err) < 0) {
+        json_decref(answer);
+        return -1;
+    }
+    return exchange_reply_json(x, 200, answer, err);
 }
 
 int

@@ -5,6 +5,7 @@
 #include "base/path.h"
 #include "gateway/router.h"
 #include "volume/history.h"
+#include "volume/snapshot.h"
 
 #define DAY_NS (86400ll * NS_PER_S)
 
@@ -12,14 +13,16 @@ static json_t *
 settings_json(const struct volume_info *info)
 {
     char created[TIME_RFC3339_SIZE];
+    char rule[SCHEDULE_TEXT_SIZE];
     time_rfc3339(info->created_ns, created, sizeof(created));
-    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:b, s:I, s:I, s:I, s:s, s:s, s:s}", "id",
+    schedule_print(&info->snapshots, rule);
+    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:b, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "id",
                      info->name, "name", info->name, "prefix", info->prefix, "read_only",
                      (int)info->read_only, "sync", info->sync_close ? "close" : "background",
                      "conflict_copy", (int)info->conflict_copy, "quota", (json_int_t)info->quota,
                      "history_days", (json_int_t)(info->history_ns / DAY_NS), "history_versions",
                      (json_int_t)info->history_count, "created", created, "storage_class",
-                     info->storage_class, "encryption", info->encryption);
+                     info->storage_class, "encryption", info->encryption, "snapshots", rule);
 }
 
 /* NULL with an error. */
@@ -36,7 +39,8 @@ volume_json(struct volume_service *service, const struct volume_info *info, stru
         (json_int_t)info->pending_keys, "conflicts", (json_int_t)info->conflicts, "kept_versions",
         (json_int_t)kept.versions, "kept_bytes", (json_int_t)kept.bytes);
     json_t *out = settings_json(info);
-    if (out && numbers && json_object_update(out, numbers) == 0)
+    if (out && numbers && json_object_update(out, numbers) == 0 &&
+        gateway_snapshots_next(service, info, out, err) == 0)
         return out;
     json_decref(out);
     (void)err_nomem(err);
@@ -81,19 +85,15 @@ answer_volume(struct exchange *x, int status, const char *name, struct err *err)
 }
 
 static int
-read_settings(const json_t *body, struct volume_settings *settings, struct err *err)
+read_settings(const json_t *body, struct volume_settings *settings, struct schedule_rule *rule,
+              struct err *err)
 {
-    static const char *const known[] = { "name",
-                                         "prefix",
-                                         "read_only",
-                                         "sync",
-                                         "quota",
-                                         "history_days",
-                                         "history_versions",
-                                         "storage_class",
-                                         "encryption",
-                                         "conflict_copy",
-                                         NULL };
+    static const char *const known[] = {
+        "name",       "prefix",        "read_only",        "sync",
+        "quota",      "history_days",  "history_versions", "storage_class",
+        "encryption", "conflict_copy", "snapshots",        NULL
+    };
+    const char *snapshots = NULL;
     const char *sync = settings->sync_close ? "close" : "background";
     int64_t quota = (int64_t)settings->quota;
     int64_t days = -1;
@@ -107,8 +107,11 @@ read_settings(const json_t *body, struct volume_settings *settings, struct err *
         json_opt_int(body, "history_days", &days, err) < 0 ||
         json_opt_int(body, "history_versions", &versions, err) < 0 ||
         json_opt_str(body, "storage_class", &settings->storage_class, err) < 0 ||
-        json_opt_str(body, "encryption", &settings->encryption, err) < 0)
+        json_opt_str(body, "encryption", &settings->encryption, err) < 0 ||
+        json_opt_str(body, "snapshots", &snapshots, err) < 0 ||
+        (snapshots && schedule_parse(snapshots, rule, err) < 0))
         return -1;
+    settings->snapshots = snapshots ? rule : NULL;
     if (strcmp(sync, "close") != 0 && strcmp(sync, "background") != 0)
         return err_set(err, ERR_INVAL, "sync must be 'background' or 'close'");
     if (quota < 0)
@@ -130,10 +133,11 @@ int
 gateway_volumes_create(struct exchange *x, struct err *err)
 {
     struct volume_settings settings = { 0 };
+    struct schedule_rule rule;
     struct volume_info info;
     scope_json *body = exchange_json(x, err);
     if (!body || json_need_str(body, "name", &settings.name, err) < 0 ||
-        read_settings(body, &settings, err) < 0)
+        read_settings(body, &settings, &rule, err) < 0)
         return -1;
     if (path_check_volume(settings.name, err) < 0)
         return -1;
@@ -162,7 +166,8 @@ gateway_volumes_set(struct exchange *x, struct err *err)
                                         .quota = info.quota,
                                         .history_ns = info.history_ns,
                                         .history_count = info.history_count };
-    if (read_settings(body, &settings, err) < 0)
+    struct schedule_rule rule;
+    if (read_settings(body, &settings, &rule, err) < 0)
         return -1;
     if (settings.prefix && strcmp(settings.prefix, info.prefix) != 0)
         return err_set(err, ERR_UNSUPPORTED, "a volume keeps its prefix: make another volume");

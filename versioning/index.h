@@ -67,6 +67,8 @@ int index_meta_set(struct index_tx *tx, const char *name, const char *value,
 enum index_volume_options {
     INDEX_VOLUME_CONFLICT_COPY = 1, /* a conflict's loser also becomes a file beside the path */
 };
+#define INDEX_VOLUME_SCHEDULE_SHIFT \
+    8 /* from this bit on: schedule_pack() of versioning/schedule.h */
 struct index_volume {
     int64_t id;
     char name[LIMIT_VOLUME_NAME + 1];
@@ -79,7 +81,7 @@ struct index_volume {
     int64_t root;           /* node id of its root folder */
     char storage_class[64]; /* of its objects, "": the bucket's own */
     char encryption[320];   /* "AES256", "aws:kms", "aws:kms:KEY", "": the bucket's own */
-    int64_t options;        /* enum index_volume_options */
+    int64_t options;        /* enum index_volume_options, and the rule of its snapshots */
     int64_t history_count; /* at most so many replaced versions of a path are kept, 0: any number */
 };
 typedef int index_volume_fn(void *arg, const struct index_volume *row, struct err *err);
@@ -427,6 +429,10 @@ int index_snapshot_delete(struct index_tx *tx, int64_t id, struct err *err) MUST
 /* Of a volume (0: all), oldest first. */
 int index_snapshot_each(struct index_tx *tx, int64_t volume, index_snapshot_fn *fn, void *arg,
                         struct err *err) MUST_CHECK;
+
+/* Whether anything that the index knows of has changed in the volume since this one was taken: `id`, `volume` and `at_ns` of it. */
+int index_snapshot_is_behind(struct index_tx *tx, const struct index_snapshot *row, bool *out,
+                             struct err *err) MUST_CHECK;
 
 /* ---- changes: what was done to names, and by whom ---- */
 struct index_change {

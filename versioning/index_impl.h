@@ -198,6 +198,11 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(SNAPSHOT_FIND, SELECT, &index_table_snapshots, "WHERE volume = ?1 AND name = ?2")            \
     X(SNAPSHOT_DELETE, DELETE, &index_table_snapshots, "WHERE id = ?1")                            \
     X(SNAPSHOT_EACH, SELECT, &index_table_snapshots, "ORDER BY at_ns, id")                         \
+    X(SNAPSHOT_IS_BEHIND, RAW, NULL,                                                               \
+      "SELECT CASE WHEN EXISTS (SELECT 1 FROM versions WHERE id > ?1 AND volume = ?2) THEN 1"      \
+      " WHEN EXISTS (SELECT 1 FROM changes WHERE id > ?1 AND volume = ?2) THEN 1"                  \
+      " WHEN EXISTS (SELECT 1 FROM nodes WHERE volume = ?2 AND ctime_ns > ?3) THEN 1"              \
+      " ELSE EXISTS (SELECT 1 FROM keys WHERE volume = ?2 AND modified_ns > ?3) END")              \
     X(VOLUME_DELETE_SNAPSHOTS, DELETE, &index_table_snapshots, "WHERE volume = ?1")                \
     X(CHANGE_OLD, SELECT, &index_table_changes, "WHERE id > ?1 ORDER BY id")                       \
     X(CHANGE_DELETE, DELETE, &index_table_changes, "WHERE id = ?1")                                \

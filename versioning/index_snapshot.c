@@ -74,3 +74,19 @@ index_snapshot_each(struct index_tx *tx, int64_t volume, index_snapshot_fn *fn, 
     }
     return rc < 0 ? -1 : 0;
 }
+
+int
+index_snapshot_is_behind(struct index_tx *tx, const struct index_snapshot *row, bool *out,
+                         struct err *err)
+{
+    scope_query query;
+    if (index_query_start(tx, STATEMENT_SNAPSHOT_IS_BEHIND, &query, err) != 0)
+        return -1;
+    index_bind_int(&query, 1, row->id);
+    index_bind_int(&query, 2, row->volume);
+    index_bind_int(&query, 3, row->at_ns);
+    if (index_query_step(&query, err) < 0)
+        return -1;
+    *out = sqlite3_column_int64(query.stmt, 0) != 0;
+    return 0;
+}

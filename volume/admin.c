@@ -7,6 +7,7 @@
 #include "base/scope.h"
 #include "volume/admin_impl.h"
 #include "volume/found_impl.h"
+#include "volume/timed_impl.h"
 
 /* Volumes: made, listed, changed, forgotten. Their settings also lie in the bucket, so that a rebuild finds them. */
 
@@ -19,17 +20,43 @@ static int set_placement(struct index_volume *row, const struct volume_settings 
 
 /* ---- the document in the bucket ---- */
 
+static void
+print_rule(const struct index_volume *volume, char out[SCHEDULE_TEXT_SIZE])
+{
+    struct schedule_rule rule = schedule_unpack(volume->options >> INDEX_VOLUME_SCHEDULE_SHIFT);
+    schedule_print(&rule, out);
+}
+
+static void
+set_rule(struct index_volume *volume, const struct schedule_rule *rule)
+{
+    volume->options &= (1 << INDEX_VOLUME_SCHEDULE_SHIFT) - 1;
+    volume->options |= schedule_pack(rule) << INDEX_VOLUME_SCHEDULE_SHIFT;
+}
+
+/* There is nothing that a snapshot could keep. */
+static int
+check_rule(const struct index_volume *volume, struct err *err)
+{
+    if (volume->history_ns != 0 || volume->options >> INDEX_VOLUME_SCHEDULE_SHIFT == 0)
+        return 0;
+    return err_set(err, ERR_INVAL, "volume '%s' would keep no history, which its snapshots need",
+                   volume->name);
+}
+
 static int
 settings_print(const struct index_volume *volume, struct buf *out, struct err *err)
 {
     bool copy = (volume->options & INDEX_VOLUME_CONFLICT_COPY) != 0;
+    char rule[SCHEDULE_TEXT_SIZE];
+    print_rule(volume, rule);
     scope_json *doc = json_pack(
-        "{s:i, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:s, s:s}", "format", SETTINGS_FORMAT,
+        "{s:i, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:s, s:s, s:s}", "format", SETTINGS_FORMAT,
         "name", volume->name, "prefix", volume->prefix, "read_only", (int)volume->read_only,
         "sync_close", (int)volume->sync_close, "conflict_copy", (int)copy, "quota",
         (json_int_t)volume->quota, "history_seconds", (json_int_t)(volume->history_ns / NS_PER_S),
         "history_count", (json_int_t)volume->history_count, "storage_class", volume->storage_class,
-        "encryption", volume->encryption);
+        "encryption", volume->encryption, "snapshots", rule);
     if (doc == NULL)
         return err_nomem(err);
     return json_print(doc, out, err);
@@ -71,7 +98,8 @@ static int
 read_options(const json_t *doc, struct index_volume *out, struct err *err)
 {
     int64_t quota = 0, seconds = DEFAULT_HISTORY / NS_PER_S, count = 0;
-    const char *class = "", *encryption = "";
+    const char *class = "", *encryption = "", *snapshots = "off";
+    struct schedule_rule rule;
     bool copy = false;
     if (json_opt_bool(doc, "conflict_copy", &copy, err) != 0 ||
         json_opt_bool(doc, "read_only", &out->read_only, err) != 0 ||
@@ -80,7 +108,9 @@ read_options(const json_t *doc, struct index_volume *out, struct err *err)
         json_opt_int(doc, "history_seconds", &seconds, err) != 0 ||
         json_opt_int(doc, "history_count", &count, err) != 0 ||
         json_opt_str(doc, "storage_class", &class, err) != 0 ||
-        json_opt_str(doc, "encryption", &encryption, err) != 0)
+        json_opt_str(doc, "encryption", &encryption, err) != 0 ||
+        json_opt_str(doc, "snapshots", &snapshots, err) != 0 ||
+        schedule_parse(snapshots, &rule, err) != 0)
         return -1;
     if (quota < 0 || count < 0 || seconds < 0 || seconds > INT64_MAX / NS_PER_S)
         return err_set(err, ERR_INVAL, "a number in it makes no sense");
@@ -88,6 +118,7 @@ read_options(const json_t *doc, struct index_volume *out, struct err *err)
     out->history_ns = seconds * NS_PER_S;
     out->history_count = count;
     out->options = copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
+    set_rule(out, &rule);
     struct volume_settings placement = { .storage_class = class, .encryption = encryption };
     return set_placement(out, &placement, err);
 }
@@ -306,7 +337,9 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
     row->history_ns = history_of(settings, DEFAULT_HISTORY);
     row->history_count = settings->history_count;
     row->created_ns = clock_wall_ns();
-    if (set_placement(row, settings, err) != 0)
+    if (settings->snapshots != NULL)
+        set_rule(row, settings->snapshots);
+    if (set_placement(row, settings, err) != 0 || check_rule(row, err) != 0)
         return -1;
     if (index_write(service->index, INDEX_FULL, create_tx, &call, err) != 0)
         return -1;
@@ -318,6 +351,7 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
             log_error(volume, "cannot take back volume '%s': %s", row->name, ignored.msg);
         return err_wrap(err, "cannot write the settings of volume '%s' to the bucket", row->name);
     }
+    timed_kick(service);
     return volume_find(service, row->name, out, err);
 }
 
@@ -352,6 +386,7 @@ info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_inf
     out->quota = row->quota;
     out->history_ns = row->history_ns;
     out->history_count = row->history_count;
+    out->snapshots = schedule_unpack(row->options >> INDEX_VOLUME_SCHEDULE_SHIFT);
     out->created_ns = row->created_ns;
     out->root = row->root;
     text_set(out->storage_class, row->storage_class);
@@ -429,7 +464,9 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
     call->row.quota = call->settings->quota;
     call->row.history_ns = history_of(call->settings, call->row.history_ns);
     call->row.history_count = call->settings->history_count;
-    if (set_placement(&call->row, call->settings, err) != 0)
+    if (call->settings->snapshots != NULL)
+        set_rule(&call->row, call->settings->snapshots);
+    if (set_placement(&call->row, call->settings, err) != 0 || check_rule(&call->row, err) != 0)
         return -1;
     return index_volume_update(tx, &call->row, err);
 }
@@ -448,8 +485,10 @@ volume_set(struct volume_service *service, const char *name, const struct volume
     struct set_call call = { .settings = settings, .name = name };
     if (index_write(service->index, INDEX_FULL, set_tx, &call, err) != 0)
         return -1;
-    if (admin_settings_put(service, &call.row, err) == 0)
+    if (admin_settings_put(service, &call.row, err) == 0) {
+        timed_kick(service);
         return 0;
+    }
     struct err ignored = ERR_INIT;
     if (index_write(service->index, INDEX_FULL, unset_tx, &call, &ignored) != 0)
         log_error(volume, "cannot take back the settings of volume '%s': %s", name, ignored.msg);

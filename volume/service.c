@@ -9,6 +9,7 @@
 #include "volume/locks.h"
 #include "volume/prune_impl.h"
 #include "volume/snapshot_impl.h"
+#include "volume/timed_impl.h"
 #include "volume/uploads.h"
 
 int64_t
@@ -296,7 +297,7 @@ volume_service_start(struct volume_service *service, struct err *err)
     if (event_queue_start(service, err) != 0 || lease_keeper_start(service, err) != 0 ||
         sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0 ||
         live_keeper_start(service, err) != 0 || prune_start(service, err) != 0 ||
-        snapshot_start(service, err) != 0)
+        snapshot_start(service, err) != 0 || timed_start(service, err) != 0)
         return -1;
     return 0;
 }
@@ -321,6 +322,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     int64_t soon = clock_mono_ns() + END_PATIENCE;
     if (service->store != NULL)
         store_end(service->store, deadline_ns > soon ? deadline_ns : soon);
+    timed_stop(service); /* it kicks both that follow */
     prune_stop(service);
     snapshot_stop(service);
     live_keeper_close(service);

@@ -163,7 +163,7 @@ struct volume_service {
     struct live_keeper *live; /* NULL: files that stay open are synced by a barrier only */
     struct lister *lister;
     struct uploads *uploads;
-    struct ticker *pruner, *publisher;
+    struct ticker *pruner, *publisher, *timer;
     struct fetcher *fetcher;
     struct lock_table *locks;
     pthread_mutex_t drop_lock; /* leaf */

@@ -10,6 +10,7 @@
 #include "base/path.h"
 #include "base/scope.h"
 #include "base/ticker.h"
+#include "versioning/schedule.h"
 #include "volume/manifest_impl.h"
 #include "volume/service_impl.h"
 #include "volume/snapshot_impl.h"
@@ -31,6 +32,8 @@ fill(const struct index_snapshot *row, struct volume_snapshot *out)
     out->bytes = row->bytes;
     text_set(out->actor, row->actor);
     text_set(out->run, row->run);
+    int64_t ignored;
+    out->automatic = schedule_name_time(row->name, &ignored);
 }
 
 static void
@@ -58,23 +61,34 @@ create_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 int
-volume_snapshot_create(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
-                       const char *name, struct volume_snapshot *out, struct err *err)
+snapshot_insert(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+                const char *name, struct volume_snapshot *out, struct err *err)
 {
     struct index_snapshot row = { .volume = volume, .state = INDEX_SNAPSHOT_TAKEN };
-    struct volume_barrier barrier;
-    if (path_check_volume(name, err) != 0)
-        return -1;
     text_set(row.name, name);
     text_set(row.actor, ctx->actor != NULL ? ctx->actor : "");
     text_set(row.run, ctx->run != NULL ? ctx->run : "");
-    if (volume_flush_quietly(service, volume, service_deadline(ctx), &barrier, err) != 0)
-        return err_wrap(err, "no snapshot was taken");
     if (index_write(service->index, INDEX_FULL, create_tx, &row, err) != 0)
         return -1;
     fill(&row, out);
     ticker_kick(service->publisher);
     return 0;
+}
+
+int
+volume_snapshot_create(struct volume_service *service, const struct volume_ctx *ctx, int64_t volume,
+                       const char *name, struct volume_snapshot *out, struct err *err)
+{
+    struct volume_barrier barrier;
+    if (path_check_volume(name, err) != 0)
+        return -1;
+    if (strncmp(name, SCHEDULE_NAME_PREFIX, sizeof(SCHEDULE_NAME_PREFIX) - 1) == 0)
+        return err_set(err, ERR_INVAL,
+                       "names that begin with '" SCHEDULE_NAME_PREFIX
+                       "' are those of snapshots that are taken, and removed, by a rule");
+    if (volume_flush_quietly(service, volume, service_deadline(ctx), &barrier, err) != 0)
+        return err_wrap(err, "no snapshot was taken");
+    return snapshot_insert(service, ctx, volume, name, out, err);
 }
 
 /* ---- the others ---- */

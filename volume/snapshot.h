@@ -14,10 +14,11 @@ struct volume_snapshot {
     bool published;        /* its manifest is in the bucket */
     uint64_t files, bytes; /* once published */
     char actor[64], run[64];
+    bool automatic; /* by the volume's rule, which removes it again */
 };
 typedef int volume_snapshot_fn(void *arg, const struct volume_snapshot *snapshot, struct err *err);
 
-/* `name`: as a volume's. ERR_EXISTS; ERR_NOT_SYNCED at the deadline: none was taken. */
+/* `name`: as a volume's; those that begin with "auto-" are the rules'. ERR_EXISTS; ERR_NOT_SYNCED at the deadline: none was taken. */
 int volume_snapshot_create(struct volume_service *service, const struct volume_ctx *ctx,
                            int64_t volume, const char *name, struct volume_snapshot *out,
                            struct err *err) MUST_CHECK;
@@ -29,6 +30,9 @@ int volume_snapshot_find(struct volume_service *service, int64_t volume, const c
 /* What only it kept goes with the next pruning, when its time is over. */
 int volume_snapshot_delete(struct volume_service *service, int64_t volume, const char *name,
                            struct err *err) MUST_CHECK;
+/* When the next one by the volume's rule is due, 0: by none; a time that is over: with the next change. */
+int volume_snapshot_next(struct volume_service *service, int64_t volume, int64_t *out,
+                         struct err *err) MUST_CHECK;
 /* A time (RFC 3339), how long ago ("2h"), or the name of a snapshot: as a time of the wall clock. */
 int volume_snapshot_time(struct volume_service *service, int64_t volume, const char *text,
                          int64_t *out, struct err *err) MUST_CHECK;

@@ -11,6 +11,7 @@
 #include "s3/store.h"
 #include "versioning/index.h"
 #include "versioning/precondition.h"
+#include "versioning/schedule.h"
 
 /*
  * The product without its faces: volumes of files kept as objects, with one write path (volume_commit(), commit.h) and one
@@ -91,6 +92,7 @@ struct volume_info {
     uint64_t quota;
     int64_t history_ns;    /* 0: no history */
     int64_t history_count; /* at most so many versions of a path are kept, 0: any number */
+    struct schedule_rule snapshots;
     int64_t created_ns;
     int64_t root;                            /* node */
     char storage_class[64], encryption[320]; /* of its objects, "": as the bucket says */
@@ -111,6 +113,7 @@ struct volume_settings {
     /* How objects are kept from now on; NULL: as before, "": as the bucket says. Encryption is AES256, aws:kms or
      * aws:kms:KEY. */
     const char *storage_class, *encryption;
+    const struct schedule_rule *snapshots; /* NULL: as before, or off */
 };
 /* Writes `.holdfast/volumes/<volume>.json` too. ERR_EXISTS; overlapping prefixes are ERR_INVAL naming the other volume. */
 int volume_create(struct volume_service *service, const struct volume_settings *settings,
@@ -119,7 +122,7 @@ int volume_find(struct volume_service *service, const char *name, struct volume_
                 struct err *err) MUST_CHECK;
 int volume_each(struct volume_service *service, volume_info_fn *fn, void *arg,
                 struct err *err) MUST_CHECK;
-/* Changes read_only, sync_close, quota, history, storage class, encryption. */
+/* Changes read_only, sync_close, quota, history, storage class, encryption, the rule of snapshots. */
 int volume_set(struct volume_service *service, const char *name,
                const struct volume_settings *settings, struct err *err) MUST_CHECK;
 /* Forgets the volume; the objects stay in the bucket. ERR_BUSY while something is unsynced (unless `force`) or open. */

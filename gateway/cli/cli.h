@@ -169,6 +169,8 @@ int cli_take_json(struct cli *cli, int argc, char **argv);
 /* ---- the commands, by file ---- */
 cli_fn cmd_serve, cmd_config, cmd_version;
 cli_fn cmd_volume;
+/* The rule of a volume's snapshots, in `field`, and when the next one is due; nothing where there is none. */
+void show_rule(const json_t *answer, const char *field);
 cli_fn cmd_mount, cmd_umount, cmd_mounts;
 cli_fn cmd_run;
 cli_fn cmd_ls, cmd_stat, cmd_cat, cmd_put, cmd_get, cmd_rm, cmd_mkdir, cmd_mv;

@@ -26,7 +26,7 @@ static const struct {
     { "snapshot", "--path --limit --timeout --dry-run" },
     { "conflicts", "--run --keep --base --create --from --to" },
     { "volume", "--prefix --quota --history --history-versions --sync --read-only --read-write "
-                "--storage-class --encryption --force" },
+                "--storage-class --encryption --conflict-copy --snapshots --force" },
 };
 
 static void

@@ -24,6 +24,7 @@
 
 struct volume_word {
     char volume[LIMIT_VOLUME_NAME + 1];
+    char snapshot[LIMIT_VOLUME_NAME + 1]; /* "": the volume of now */
     char folder[LIMIT_PATH + 1];
     char place[LIMIT_PATH + 1]; /* in the sandbox */
     bool read_only;
@@ -56,28 +57,46 @@ decode_folder(const char *text, size_t len, char *out, struct err *err)
     return path_normalize(buf_cstr(&decoded), decoded.len, out, LIMIT_PATH + 1, err) < 0 ? -1 : 0;
 }
 
-/* VOLUME[/FOLDER][:ro][@PATH] */
+/* From one of VOLUME's '@' on: a snapshot, unless it is the place, which begins with a slash. */
+static int
+read_snapshot(const char *at, struct volume_word *out, size_t *len, struct err *err)
+{
+    *len = strcspn(at + 1, "/:@");
+    if (*len >= sizeof(out->snapshot))
+        return err_set(err, ERR_BAD_NAME, "the snapshot's name in '%s' is too long", at);
+    (void)snprintf(out->snapshot, sizeof(out->snapshot), "%.*s", (int)*len, at + 1);
+    *len += 1;
+    out->read_only = true;
+    return path_check_volume(out->snapshot, err) < 0
+               ? err_wrap(err, "'%s' is neither a snapshot nor a place", at)
+               : 0;
+}
+
+/* VOLUME[@SNAPSHOT][/FOLDER][:ro][@PATH] */
 static int
 read_volume(const char *word, size_t number, struct volume_word *out, struct err *err)
 {
-    const char *at = strchr(word, '@');
-    size_t len = at ? (size_t)(at - word) : strlen(word);
-    const char *colon = memchr(word, ':', len);
-    size_t source = colon ? (size_t)(colon - word) : len;
-    const char *slash = memchr(word, '/', source);
-    size_t name = slash ? (size_t)(slash - word) : source;
-    if (colon && (len - source != 3 || strncmp(colon, ":ro", 3) != 0))
-        return err_set(err, ERR_USAGE, "'%s': only ':ro' may stand behind the folder", word);
+    size_t name = strcspn(word, "/:@"), snapshot = 0;
     if (name > LIMIT_VOLUME_NAME)
         return err_set(err, ERR_BAD_NAME, "the volume's name in '%s' is too long", word);
     (void)snprintf(out->volume, sizeof(out->volume), "%.*s", (int)name, word);
-    out->read_only = colon != NULL;
-    if (path_check_volume(out->volume, err) < 0)
+    if (path_check_volume(out->volume, err) < 0 ||
+        (word[name] == '@' && word[name + 1] != '/' &&
+         read_snapshot(word + name, out, &snapshot, err) < 0))
         return -1;
-    if (slash && decode_folder(slash + 1, source - name - 1, out->folder, err) < 0)
+    const char *rest = word + name + snapshot;
+    size_t folder = strcspn(rest, ":@");
+    const char *tail = rest + folder;
+    if (folder > 0 && decode_folder(rest + 1, folder - 1, out->folder, err) < 0)
         return err_wrap(err, "'%s'", word);
-    if (at)
-        (void)snprintf(out->place, sizeof(out->place), "%s", at + 1);
+    if (tail[0] == ':') {
+        if (strncmp(tail, ":ro", 3) != 0 || (tail[3] != '\0' && tail[3] != '@'))
+            return err_set(err, ERR_USAGE, "'%s': only ':ro' may stand behind the folder", word);
+        out->read_only = true;
+        tail += 3;
+    }
+    if (tail[0] == '@')
+        (void)snprintf(out->place, sizeof(out->place), "%s", tail + 1);
     else
         (void)snprintf(out->place, sizeof(out->place), "/mnt/data/%zu", number);
     if (!gateway_sandbox_place_ok(out->place))
@@ -162,8 +181,9 @@ static int
 mount_one(struct run *run, struct volume_word *v, struct err *err)
 {
     json_t *answer = NULL;
-    json_t *body = json_pack("{s:s, s:s, s:b, s:b, s:s}", "volume", v->volume, "folder", v->folder,
-                             "read_only", (int)v->read_only, "private", 1, "run", run->id);
+    json_t *body = json_pack("{s:s, s:s, s:b, s:b, s:s, s:s*}", "volume", v->volume, "folder",
+                             v->folder, "read_only", (int)v->read_only, "private", 1, "run",
+                             run->id, "snapshot", v->snapshot[0] != '\0' ? v->snapshot : NULL);
     if (!body)
         return err_set(err, ERR_INVAL, "the folder's name must be UTF-8");
     if (client_json(run->cli, &(struct json_call){ "POST", "/v1/mounts", body, 60 }, &answer, err) <

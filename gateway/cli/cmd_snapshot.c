@@ -105,6 +105,7 @@ do_list(const struct snapshot_words *w, struct err *err)
     json_array_foreach (json_object_get(held, "snapshots"), i, snapshot)
         add_row(&table, snapshot);
     table_print(&table);
+    show_rule(held, "rule");
     return 0;
 }
 

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/parse.h"
 #include "base/path.h"
@@ -9,7 +10,7 @@
 struct volume_words {
     const char *name;
     const char *prefix, *quota, *history, *versions, *sync, *storage_class, *encryption,
-        *conflict_copy;
+        *conflict_copy, *snapshots;
     bool read_only, read_write, force;
 };
 
@@ -61,6 +62,8 @@ settings_body(const struct volume_words *w, struct err *err)
         rc = add_text(body, "encryption", w->encryption, err);
     if (rc == 0)
         rc = add_switch(body, "conflict_copy", w->conflict_copy, err);
+    if (rc == 0)
+        rc = add_text(body, "snapshots", w->snapshots, err);
     if (rc == 0 && (w->read_only || w->read_write))
         rc = json_object_set_new(body, "read_only", json_boolean(w->read_only)) < 0 ? err_nomem(err)
                                                                                     : 0;
@@ -93,6 +96,20 @@ show_history(const json_t *v)
     print_line("kept       %lld versions, %s", (long long)get_int(v, "kept_versions"), size);
 }
 
+void
+show_rule(const json_t *answer, const char *field)
+{
+    char when[20];
+    int64_t next_ns;
+    const char *next = get_text(answer, "next_snapshot");
+    if (next[0] == '\0')
+        return;
+    format_local(next, when);
+    bool over = time_parse_rfc3339(next, &next_ns) == 0 && next_ns <= clock_wall_ns();
+    print_line("snapshots  %s, the next one %s", get_text(answer, field),
+               over ? "with the next change" : when);
+}
+
 static void
 show_volume(const json_t *v)
 {
@@ -109,6 +126,7 @@ show_volume(const json_t *v)
         print_line("copies     a conflict's loser becomes a file beside the path");
     print_line("quota      %lld", (long long)get_int(v, "quota"));
     show_history(v);
+    show_rule(v, "snapshots");
     if (get_text(v, "storage_class")[0] != '\0')
         print_line("class      %s", get_text(v, "storage_class"));
     if (get_text(v, "encryption")[0] != '\0')
@@ -256,6 +274,7 @@ cmd_volume(struct cli *cli, int argc, char **argv, struct err *err)
         { "storage-class", 0, CLI_TEXT, &w.storage_class },
         { "encryption", 0, CLI_TEXT, &w.encryption },
         { "conflict-copy", 0, CLI_TEXT, &w.conflict_copy },
+        { "snapshots", 0, CLI_TEXT, &w.snapshots },
         { NULL, 0, CLI_FLAG, NULL },
     };
     int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);

@@ -41,6 +41,8 @@ const struct cli_command cli_commands[] = {
       "  --prefix P        key prefix in the bucket (NAME/)\n  --quota BYTES     0: none\n"
       "  --history DAYS    how long replaced and removed versions are kept (30; 0: not)\n"
       "  --history-versions N  how many of a file at most (0: any number)\n"
+      "  --snapshots RULE  taken by themselves, and how many are kept: "
+      "hourly=24,daily=7,weekly=4,monthly=12 (any of these), or off\n"
       "  --sync background|close\n"
       "  --storage-class C, --encryption AES256|aws:kms[:KEY]   of objects from now on, '' as the "
       "bucket says\n"
@@ -59,10 +61,12 @@ const struct cli_command cli_commands[] = {
       "holdfast umount /srv/reports", cmd_umount },
     { "mounts", "", "the mounts", STANDARD, "holdfast mounts --json", cmd_mounts },
     { "run",
-      "[-v VOLUME[/FOLDER][:ro][@PATH]]... [--timeout 60] [--net none|host] [--run ID] -- COMMAND "
+      "[-v VOLUME[@SNAPSHOT][/FOLDER][:ro][@PATH]]... [--timeout 60] [--net none|host] [--run ID] "
+      "-- COMMAND "
       "[ARG...]",
       "run a command in a sandbox that sees only these volumes",
-      "  -v, --volume      shown at /mnt/data/1, 2, ... or at PATH\n  --timeout S       of the "
+      "  -v, --volume      shown at /mnt/data/1, 2, ... or at PATH; a snapshot read-only\n  "
+      "--timeout S       of the "
       "command (124), 0: none\n"
       "  --net host        with the host's network; else there is none\n  --sync-timeout S  of the "
       "wait for the bucket at the end (60)\n",
