@@ -47,6 +47,7 @@ static const struct exchange_route routes[] = {
     { "GET", "v1/conflicts", NAME, false, NULL, NULL, gateway_conflicts_show },
     { "GET", "v1/conflicts", PART, false, NULL, NULL, gateway_conflicts_part },
     { "POST", "v1/conflicts", PART, false, NULL, NULL, gateway_conflicts_resolve },
+    { "GET", "metrics", NOTHING, false, NULL, NULL, gateway_metrics },
     { "GET", "v1/events", NOTHING, false, NULL, NULL, gateway_events },
     { "GET", "v1/doctor", NOTHING, false, NULL, NULL, gateway_state_doctor },
     { "POST", "v1/fsck", NOTHING, false, NULL, NULL, gateway_fsck_post },

@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "gateway/connection.h"
+#include "gateway/metrics.h"
 #include "gateway/router.h"
 
 static const struct gateway_connection_limits limits = {
@@ -50,6 +51,7 @@ struct pending {
     size_t raw_len;
     bool started; /* the head was judged */
     bool failed;
+    int64_t begun_ns; /* mono */
     uint64_t discarded;
     struct err err;
 };
@@ -290,6 +292,7 @@ send_reply(struct pending *pending, struct MHD_Connection *mhd, bool close)
     if (close)
         (void)MHD_add_response_header(response, "Connection", "close");
     log_debug(http, "%s %.200s -> %d trace=%s", x->method, x->raw, x->reply.status, x->trace);
+    gateway_metrics_answered(x->reply.status, clock_mono_ns() - pending->begun_ns);
     enter_phase(pending->server, mhd, GATEWAY_PHASE_REPLY, 0);
     enum MHD_Result queued = MHD_queue_response(mhd, (unsigned)x->reply.status, response);
     MHD_destroy_response(response);
@@ -314,6 +317,7 @@ on_uri(void *arg, const char *uri, struct MHD_Connection *mhd)
         return NULL;
     pending->server = server;
     pending->raw_len = strlen(uri);
+    pending->begun_ns = clock_mono_ns();
     pending->x = exchange_new(server->gateway, server->local, "", uri, &pending->err);
     return pending;
 }

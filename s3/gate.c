@@ -122,7 +122,9 @@ store_head(struct store *store, const char *key, int64_t deadline_ns, struct sto
     if (check_common(store, key, deadline_ns, err) < 0)
         return -1;
     store_object_init(&own);
+    int64_t begun = clock_mono_ns();
     rc = store->ops->head(store, key, deadline_ns, out ? out : &own, err);
+    store_timing_add(&store->timing, STORE_CALL_HEAD, begun, rc, err);
     if (rc == 0)
         assert_object(out ? out : &own);
     store_object_release(&own);
@@ -170,7 +172,9 @@ store_get(struct store *store, const struct store_get *req, struct store_object 
     counted.sink = counting_sink;
     counted.sink_arg = &check;
     store_object_init(&own);
+    int64_t begun = clock_mono_ns();
     rc = store->ops->get(store, &counted, out ? out : &own, err);
+    store_timing_add(&store->timing, STORE_CALL_GET, begun, rc, err);
     if (rc == 0) {
         assert_object(got);
         assert(req->off <= got->size);
@@ -246,8 +250,11 @@ store_put(struct store *store, const struct store_put *req, struct store_put_res
     struct store_put_result got = { .outcome = STORE_NOT_DONE };
     int rc = check_put(store, req, err);
 
-    if (rc == 0)
+    if (rc == 0) {
+        int64_t begun = clock_mono_ns();
         rc = store->ops->put(store, req, &got, err);
+        store_timing_add(&store->timing, STORE_CALL_PUT, begun, rc, err);
+    }
     return answer_put(rc, &got, res, err);
 }
 
@@ -267,7 +274,9 @@ store_delete(struct store *store, const struct store_delete *req, enum store_out
         return -1;
     if (req->if_match && store->caps.delete_if_match == STORE_NO)
         return unsupported(store, "conditional deletion (DELETE with If-Match)", err);
+    int64_t begun = clock_mono_ns();
     rc = store->ops->del(store, req, outcome, err);
+    store_timing_add(&store->timing, STORE_CALL_DELETE, begun, rc, err);
     assert_outcome(rc, *outcome, err);
     return rc;
 }
@@ -295,8 +304,11 @@ store_copy(struct store *store, const struct store_copy *req, struct store_put_r
     struct store_put_result got = { .outcome = STORE_NOT_DONE };
     int rc = check_copy(store, req, err);
 
-    if (rc == 0)
+    if (rc == 0) {
+        int64_t begun = clock_mono_ns();
         rc = store->ops->copy(store, req, &got, err);
+        store_timing_add(&store->timing, STORE_CALL_COPY, begun, rc, err);
+    }
     return answer_put(rc, &got, res, err);
 }
 
@@ -370,7 +382,10 @@ store_list(struct store *store, const struct store_list *req, struct err *err)
     checked = plain;
     checked.fn = checking_fn;
     checked.arg = &check;
-    return store->ops->list(store, &checked, err);
+    int64_t begun = clock_mono_ns();
+    int rc = store->ops->list(store, &checked, err);
+    store_timing_add(&store->timing, STORE_CALL_LIST, begun, rc, err);
+    return rc;
 }
 
 /* Holds a store to telling of each key once. */

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/scope.h"
 #include "s3/meta.h"
+#include "s3/timing.h"
 
 struct buf;
 
@@ -247,8 +248,9 @@ struct store {
     const struct store_ops *ops;
     struct store *next; /* the wrapped store, owned; NULL at the bottom */
     struct store_caps caps;
-    char url[512];     /* for messages: never holds a secret */
-    char provider[24]; /* name of its profile (s3/provider.h), "" when it has none */
+    struct store_timing timing; /* of the calls below */
+    char url[512];              /* for messages: never holds a secret */
+    char provider[24];          /* name of its profile (s3/provider.h), "" when it has none */
 };
 
 /*

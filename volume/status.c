@@ -93,3 +93,9 @@ volume_status(struct volume_service *service, struct volume_status *out, struct 
     lister_unreachable(service, &out->unreachable);
     return 0;
 }
+
+const struct store_timing *
+volume_store_timing(const struct volume_service *service)
+{
+    return &service->store->timing;
+}

@@ -472,6 +472,9 @@ struct volume_status {
 int volume_status(struct volume_service *service, struct volume_status *out,
                   struct err *err) MUST_CHECK;
 
+/* How long the calls to the store took; lives as long as the service. */
+const struct store_timing *volume_store_timing(const struct volume_service *service);
+
 /* ---- what changed, for kernels and event streams ---- */
 enum volume_event_kind {
     VOLUME_EVENT_CREATED,
