@@ -40,9 +40,9 @@ static struct {
     size_t root_len, dir_len;
     char report[PATH_MAX];
     int journal;
-    int kill_kind; /* -1: any */
-    unsigned long kill_at, total, counts[KIND_COUNT];
-} io = { .journal = -1, .kill_kind = -1 };
+    bool kill_kind[KIND_COUNT];
+    unsigned long kill_at, total, counts[KIND_COUNT]; /* total: of the kinds that kill */
+} io = { .journal = -1 };
 static pthread_mutex_t io_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void
@@ -51,6 +51,22 @@ take_path(const char *name, char *out, size_t *len)
     const char *value = getenv(name);
     if (value != NULL && strlen(value) < PATH_MAX)
         *len = (size_t)snprintf(out, PATH_MAX, "%s", value);
+}
+
+static void
+take_kinds(const char *kinds)
+{
+    bool any = kinds == NULL || strcmp(kinds, "any") == 0;
+    for (int i = 0; i < KIND_COUNT; i++) {
+        io.kill_kind[i] = any;
+        size_t len = strlen(kind_names[i]);
+        for (const char *at = kinds; !any && at != NULL && *at != '\0';) {
+            size_t part = strcspn(at, ",");
+            if (part == len && strncmp(at, kind_names[i], len) == 0)
+                io.kill_kind[i] = true;
+            at += part + (at[part] == ',');
+        }
+    }
 }
 
 __attribute__((constructor)) static void
@@ -66,10 +82,7 @@ crash_io_init(void)
     io.armed = getenv("CRASH_IO_ARMED") != NULL;
     if ((value = getenv("CRASH_IO_KILL")) != NULL)
         io.kill_at = strtoul(value, NULL, 10);
-    value = getenv("CRASH_IO_KIND");
-    for (int i = 0; value != NULL && i < KIND_COUNT; i++)
-        if (strcmp(value, kind_names[i]) == 0)
-            io.kill_kind = i;
+    take_kinds(getenv("CRASH_IO_KIND"));
     value = getenv("CRASH_IO_JOURNAL");
     if (value != NULL && io.dir_len > 0)
         io.journal = (int)syscall(SYS_openat, AT_FDCWD, value,
@@ -98,6 +111,28 @@ crash_io_report(void)
         (void)!syscall(SYS_write, fd, line, len);
     }
     (void)syscall(SYS_close, fd);
+}
+
+HOOK void
+crash_io_aim(const char *kinds, unsigned long at)
+{
+    pthread_mutex_lock(&io_lock);
+    take_kinds(kinds);
+    io.kill_at = at;
+    io.total = 0;
+    memset(io.counts, 0, sizeof(io.counts));
+    io.armed = true;
+    pthread_mutex_unlock(&io_lock);
+}
+
+HOOK unsigned long
+crash_io_count(const char *kind)
+{
+    unsigned long count = io.total;
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (strcmp(kind, kind_names[i]) == 0)
+            count = io.counts[i];
+    return count;
 }
 
 /* ---- paths ---- */
@@ -150,11 +185,8 @@ reached(enum kind kind)
     if (!io.armed)
         return false;
     io.counts[kind]++;
-    io.total++;
-    if (io.kill_at == 0)
-        return false;
-    return io.kill_kind < 0 ? io.total == io.kill_at
-                            : (int)kind == io.kill_kind && io.counts[kind] == io.kill_at;
+    io.total += io.kill_kind[kind];
+    return io.kill_kind[kind] && io.total == io.kill_at;
 }
 
 static void
@@ -170,6 +202,16 @@ point(enum kind kind)
 {
     if (reached(kind))
         die();
+}
+
+HOOK void
+crash_io_event(const char *kind)
+{
+    pthread_mutex_lock(&io_lock);
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (strcmp(kind, kind_names[i]) == 0)
+            point((enum kind)i);
+    pthread_mutex_unlock(&io_lock);
 }
 
 static void
@@ -322,6 +364,24 @@ raw_write(int fd, const void *data, size_t len, int64_t off)
     return off < 0 ? syscall(SYS_write, fd, data, len) : syscall(SYS_pwrite64, fd, data, len, off);
 }
 
+/* The header of a frame that ends a transaction says how large the database is (SQLite's file format, 4.1). The index writes whole
+ * frames, several at once (versioning/index_vfs.c). */
+static bool
+is_commit(const char *path, const void *data, size_t len)
+{
+    static const uint8_t none[4];
+    const size_t header = 24, frame = header + 4096;
+    const uint8_t *bytes = data;
+    size_t path_len = strlen(path);
+    if (path_len < 4 || strcmp(path + path_len - 4, "-wal") != 0 || len == 0)
+        return false;
+    if (len % frame == 0)
+        bytes += len - frame;
+    else if (len != header)
+        return false;
+    return memcmp(bytes + 4, none, sizeof(none)) != 0;
+}
+
 /* `off` -1: at the file's own position. */
 static ssize_t
 hook_write(int fd, const void *data, size_t len, int64_t off)
@@ -330,7 +390,7 @@ hook_write(int fd, const void *data, size_t len, int64_t off)
     if (!watched_fd(fd, path))
         return raw_write(fd, data, len, off);
     pthread_mutex_lock(&io_lock);
-    if (reached(KIND_write)) {
+    if (reached(is_commit(path, data, len) ? KIND_commit : KIND_write)) {
         if (io.tear)
             (void)raw_write(fd, data, len / 2, off);
         die();

@@ -9,7 +9,7 @@
  * journal from which powercut.h builds what a disk could hold after the power went.
  *
  *   CRASH_IO_ROOT     the directory below which calls count as points
- *   CRASH_IO_KIND     which calls: "any" or a name of CRASH_IO_KINDS
+ *   CRASH_IO_KIND     which calls: "any", or names of CRASH_IO_KINDS with commas between them
  *   CRASH_IO_KILL     SIGKILL at the n-th point, instead of the call; a write is done by half first when CRASH_IO_TEAR
  *                     is set
  *   CRASH_IO_ARMED    count from the start; else from crash_io_arm()
@@ -17,6 +17,9 @@
  *   CRASH_IO_JOURNAL  file that gets the records below; CRASH_IO_DIR: the directory they are about
  *   CRASH_IO_NOSYNC   fsync and its like answer 0 without waiting: kill -9 does not ask for them, and the journal has its
  *                     own idea of what is durable
+ *
+ * `commit` is the write that makes a transaction of SQLite's WAL count (instead of a `write`); put to delete_done are told by the
+ * program's store (points.h), before a request is sent and behind its effect.
  *
  * Not seen: mmap (SQLite's -shm only, which it makes anew after a crash), file descriptors from other processes,
  * openat2. One lock keeps the journal in the order of the calls.
@@ -32,11 +35,24 @@
     X(link)               \
     X(unlink)             \
     X(mkdir)              \
-    X(copy)
+    X(copy)               \
+    X(commit)             \
+    X(put)                \
+    X(put_done)           \
+    X(copy_object)        \
+    X(copy_object_done)   \
+    X(delete)             \
+    X(delete_done)
 
 /* The program's side: weak, so that it also runs without the library. */
 void crash_io_arm(void) __attribute__((weak));
 void crash_io_report(void) __attribute__((weak));
+/* For programs that fork instead of starting anew: arms with these kinds and that point (0: none), and counts from 0. */
+void crash_io_aim(const char *kinds, unsigned long at) __attribute__((weak));
+unsigned long crash_io_count(const char *kind)
+    __attribute__((weak)); /* "any": the kinds aimed at */
+/* A point of the program's own. */
+void crash_io_event(const char *kind) __attribute__((weak));
 
 enum crash_io_op {
     CRASH_IO_CREATE = 1, /* path1, ino; dir says a folder */
