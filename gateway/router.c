@@ -22,6 +22,7 @@ static const struct exchange_route routes[] = {
     { "DELETE", "v1/files", FILE_PATH, false, NULL, NULL, gateway_files_delete },
     { "GET", "v1/list", TREE, false, NULL, NULL, gateway_tree_list },
     { "GET", "v1/stat", TREE, false, NULL, NULL, gateway_tree_stat },
+    { "GET", "v1/find", NAME, false, NULL, NULL, gateway_find_paths },
     { "GET", "v1/history", FILE_PATH, false, NULL, NULL, gateway_history_list },
     { "GET", "v1/trash", NAME, false, NULL, NULL, gateway_history_trash },
     { "POST", "v1/restore", NOTHING, false, NULL, NULL, gateway_restore_path },

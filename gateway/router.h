@@ -14,6 +14,7 @@ exchange_chunk_fn gateway_files_put_chunk;
 exchange_fn gateway_volumes_list, gateway_volumes_create, gateway_volumes_show, gateway_volumes_set,
     gateway_volumes_delete;
 exchange_fn gateway_tree_list, gateway_tree_stat, gateway_tree_ops;
+exchange_fn gateway_find_paths;
 exchange_fn gateway_history_list, gateway_history_trash;
 exchange_fn gateway_restore_path, gateway_restore_undo;
 exchange_fn gateway_snapshots_list, gateway_snapshots_create, gateway_snapshots_show,
@@ -53,5 +54,13 @@ json_t *gateway_tree_json(const char *name, size_t name_len, const struct volume
 int gateway_tree_text(json_t *object, const char *field, const char *text, size_t len) MUST_CHECK;
 /* The folder that the query names by `prefix`, in normal form; "" when it names none. */
 int gateway_tree_prefix(struct exchange *x, char out[LIMIT_PATH + 1], struct err *err) MUST_CHECK;
+/* `?cursor=`: a path, "" without one; and how a page tells its own. */
+int gateway_find_cursor(struct exchange *x, char out[LIMIT_PATH + 1], struct err *err) MUST_CHECK;
+json_t *gateway_find_next(const char *path);
+/* A parameter that is text: 1, 0 when it is not there. */
+int gateway_find_text(struct exchange *x, const char *name, struct buf *out,
+                      struct err *err) MUST_CHECK;
+/* Whether all was known: `complete`, and how many folders nobody has listed. */
+int gateway_find_unlisted(json_t *answer, uint64_t count, const char *path) MUST_CHECK;
 
 #endif

@@ -148,6 +148,35 @@ int index_node_children(struct index_tx *tx, int64_t parent, int64_t after, unsi
 /* The same of those that are folders; the other children cost nothing. */
 int index_node_folders(struct index_tx *tx, int64_t parent, int64_t after, unsigned limit,
                        index_node_fn *fn, void *arg, struct err *err) MUST_CHECK;
+/* Names in a folder greater than `after` ("" from the start), in bytewise order, at most `limit`: read from the names alone, as
+ * whoever looks through many wants it. `fn` may not ask the index. */
+struct index_names {
+    int64_t parent;
+    const char *after;
+    size_t after_len;
+    unsigned limit;
+};
+typedef int index_name_fn(void *arg, int64_t node, const char *name, size_t len, struct err *err);
+int index_node_names(struct index_tx *tx, const struct index_names *want, index_name_fn *fn,
+                     void *arg, struct err *err) MUST_CHECK;
+/* What tells most nodes that nobody wants, without their rows' checksums: to be shown, a row is read. */
+struct index_brief {
+    unsigned flags;
+    int64_t content;
+    uint64_t size;
+    int64_t mtime_ns;
+};
+int index_node_brief(struct index_tx *tx, int64_t node, struct index_brief *out,
+                     struct err *err) MUST_CHECK;
+/* The folders in a folder, in order of their numbers. */
+struct index_folder {
+    int64_t node;
+    int64_t listed_ns;
+    unsigned flags;
+};
+typedef int index_folder_fn(void *arg, const struct index_folder *folder, struct err *err);
+int index_node_folders_brief(struct index_tx *tx, int64_t parent, index_folder_fn *fn, void *arg,
+                             struct err *err) MUST_CHECK;
 int index_node_has_children(struct index_tx *tx, int64_t parent, bool *out,
                             struct err *err) MUST_CHECK;
 int index_node_insert(struct index_tx *tx, struct index_node *row,

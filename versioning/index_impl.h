@@ -113,6 +113,13 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     X(NODE_CHILDREN, SELECT, &index_table_nodes, "WHERE parent = ?1 AND id > ?2 ORDER BY id")      \
     X(NODE_FOLDERS, SELECT, &index_table_nodes,                                                    \
       "INDEXED BY nodes_folders WHERE parent = ?1 AND kind = 2 AND id > ?2 ORDER BY id")           \
+    X(NODE_NAMES, RAW, NULL,                                                                       \
+      "SELECT name, id FROM nodes INDEXED BY nodes_name "                                          \
+      "WHERE parent = ?1 AND parent <> 0 AND name > ?2 ORDER BY name LIMIT ?3")                    \
+    X(NODE_BRIEF, RAW, NULL, "SELECT flags, content, size, mtime_ns FROM nodes WHERE id = ?1")     \
+    X(NODE_FOLDERS_BRIEF, RAW, NULL,                                                               \
+      "SELECT id, listed_ns, flags FROM nodes INDEXED BY nodes_folders "                           \
+      "WHERE parent = ?1 AND kind = 2 ORDER BY id")                                                \
     X(NODE_ANY_CHILD, RAW, NULL, "SELECT EXISTS (SELECT 1 FROM nodes WHERE parent = ?1)")          \
     X(NODE_ORPHANS, SELECT, &index_table_nodes,                                                    \
       "WHERE parent = 0 AND (flags & 2) <> 0 AND id > ?1 ORDER BY id")                             \

@@ -14,6 +14,7 @@ words(const char *separator)
 static const struct {
     const char *command, *words;
 } option_words[] = {
+    { "find", "--kind --newer --larger --limit --list" },
     { "history", "--limit" },
     { "events", "--since --follow" },
     { "trash", "--limit" },

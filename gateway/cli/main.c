@@ -97,6 +97,15 @@ const struct cli_command cli_commands[] = {
       cmd_mkdir },
     { "mv", "VOLUME:/from VOLUME:/to [--replace]", "rename within a volume", NULL,
       "holdfast mv reports:/a.csv reports:/b.csv", cmd_mv },
+    { "find", "VOLUME[:/FOLDER] [GLOB] [--kind file|dir] [--newer T] [--larger SIZE] [--limit N]",
+      "paths by a pattern, from the index",
+      "  GLOB         * in one name, ** any folders, ?, [a-z], {a,b}; without a slash: a name "
+      "anywhere\n"
+      "  --newer T    changed since: 2h ago, or 2026-07-01T10:00:00Z\n"
+      "  --larger S   more bytes than this: 10M\n"
+      "  --limit N    at most so many paths; else all\n"
+      "  --list       first list folders of the bucket that nobody has looked into yet\n",
+      "holdfast find reports '**/*.csv' --newer 2d", cmd_find },
     { "conflicts",
       "list [VOLUME] [--run ID] | show ID | diff ID [--from SIDE] [--to SIDE] | resolve ID --keep "
       "mine|theirs|both|merge",
@@ -183,7 +192,7 @@ static const struct {
     const char *names; /* in the order of cli_commands[] where the first stands */
     const char *summary;
 } groups[] = {
-    { "ls, stat, cat, put, get, rm, mkdir, mv", "files and folders of a volume" },
+    { "ls, stat, cat, put, get, rm, mkdir, mv, find", "files and folders of a volume" },
     { "history, diff, restore, undo, trash", "older versions, and the way back" },
 };
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))
