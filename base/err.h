@@ -38,6 +38,7 @@
     X(ERR_METHOD, EINVAL, 405, 1, 0, "method-not-allowed")               \
     X(ERR_CONFLICT, ESTALE, 412, 3, 0, "version-differs")                \
     X(ERR_NO_MERGE, ESTALE, 409, 3, 0, "no-merge")                       \
+    X(ERR_STALE_READ, ESTALE, 409, 3, 0, "stale-read")                   \
     X(ERR_PRECONDITION, EINVAL, 428, 1, 0, "precondition-needed")        \
     X(ERR_TOO_LARGE, EFBIG, 413, 1, 0, "too-large")                      \
     X(ERR_RANGE, EINVAL, 416, 1, 0, "range")                             \

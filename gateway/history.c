@@ -1,9 +1,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/parse.h"
 #include "base/path.h"
 #include "gateway/router.h"
 #include "volume/history.h"
+#include "volume/reads.h"
 
 /* Versions, present and past: of one file, and of what is no more. */
 
@@ -46,10 +48,64 @@ version_json(const struct volume_version *v)
     return object;
 }
 
+/* Each "VOLUME:PATH" of a mark. */
+static json_t *
+inputs_json(const char *text, struct err *err)
+{
+    json_t *list = json_array();
+    scope_buf path;
+    buf_init(&path, 4 * LIMIT_PATH);
+    bool ok = list != NULL;
+    while (ok && *text != '\0') {
+        size_t len = strcspn(text, " "), name = strcspn(text, ":");
+        json_t *item = NULL;
+        buf_clear(&path);
+        if (name < len && percent_decode(text + name + 1, len - name - 1, &path, err) == 0)
+            item = json_pack("{s:s#}", "volume", text, (int)name);
+        ok = item && gateway_tree_text(item, "path", buf_cstr(&path), path.len) == 0;
+        ok = ok && json_array_append(list, item) == 0;
+        json_decref(item);
+        text += len + (text[len] == ' ');
+    }
+    if (ok)
+        return list;
+    json_decref(list);
+    (void)err_nomem(err);
+    return NULL;
+}
+
+/* What is known of the inputs of who wrote it: nothing to say is no member. */
+static int
+set_stale(json_t *object, const struct index_stale *mark, struct err *err)
+{
+    json_t *inputs = inputs_json(mark->inputs, err);
+    json_t *stale = inputs ? json_pack("{s:I, s:b, s:o}", "changed", (json_int_t)mark->changed,
+                                       "complete", (int)!mark->incomplete, "inputs", inputs)
+                           : NULL;
+    return stale && json_object_set_new(object, "stale_reads", stale) == 0 ? 0 : err_nomem(err);
+}
+
+struct versions {
+    struct exchange_list list;
+    struct volume_service *service;
+};
+
 static int
 add_version(void *arg, const struct volume_version *version, struct err *err)
 {
-    return exchange_list_add(arg, version_json(version), err);
+    struct versions *versions = arg;
+    struct err none = ERR_INIT;
+    scope_free struct index_stale *mark = malloc(sizeof(*mark));
+    scope_json *object = version_json(version);
+    if (!mark || !object)
+        return err_nomem(err);
+    if (volume_reads_mark(versions->service, version->version, mark, &none) == 0) {
+        if (set_stale(object, mark, err) < 0)
+            return -1;
+    } else if (none.code != ERR_NOT_FOUND) {
+        return err_set(err, none.code, "%s", none.msg);
+    }
+    return exchange_list_add(&versions->list, json_incref(object), err);
 }
 
 /* How many are asked for: one more than are shown, so that the answer knows whether there are more. */
@@ -71,20 +127,21 @@ gateway_history_list(struct exchange *x, struct err *err)
     struct volume_info info;
     struct volume_ctx ctx;
     scope_json *items = json_array();
-    struct exchange_list list = { .items = items, .room = EXCHANGE_LIST_ROOM };
+    struct versions versions = { .list = { .items = items, .room = EXCHANGE_LIST_ROOM },
+                                 .service = x->gateway->service };
     struct volume_history_want want = { .path = x->path };
     if (!items)
         return err_nomem(err);
     exchange_ctx(x, 30, &ctx);
-    if (read_limit(x, &list, &want.limit, err) < 0 || gateway_volume_of(x, &info, err) < 0)
+    if (read_limit(x, &versions.list, &want.limit, err) < 0 || gateway_volume_of(x, &info, err) < 0)
         return -1;
     want.volume = info.id;
-    if (volume_history_each(x->gateway->service, &ctx, &want, add_version, &list, err) < 0)
+    if (volume_history_each(x->gateway->service, &ctx, &want, add_version, &versions, err) < 0)
         return -1;
     return exchange_reply_json(x, 200,
                                json_pack("{s:s, s:o, s:O, s:b}", "volume", x->name, "path",
                                          json_bytes(x->path, strlen(x->path)), "versions", items,
-                                         "truncated", (int)list.truncated),
+                                         "truncated", (int)versions.list.truncated),
                                err);
 }
 
@@ -95,20 +152,21 @@ gateway_history_trash(struct exchange *x, struct err *err)
     struct volume_ctx ctx;
     char prefix[LIMIT_PATH + 1];
     scope_json *items = json_array();
-    struct exchange_list list = { .items = items, .room = EXCHANGE_LIST_ROOM };
+    struct versions versions = { .list = { .items = items, .room = EXCHANGE_LIST_ROOM },
+                                 .service = x->gateway->service };
     struct volume_history_want want = { .path = prefix };
     if (!items)
         return err_nomem(err);
     exchange_ctx(x, 30, &ctx);
-    if (read_limit(x, &list, &want.limit, err) < 0 || gateway_tree_prefix(x, prefix, err) < 0 ||
-        gateway_volume_of(x, &info, err) < 0)
+    if (read_limit(x, &versions.list, &want.limit, err) < 0 ||
+        gateway_tree_prefix(x, prefix, err) < 0 || gateway_volume_of(x, &info, err) < 0)
         return -1;
     want.volume = info.id;
-    if (volume_trash_each(x->gateway->service, &ctx, &want, add_version, &list, err) < 0)
+    if (volume_trash_each(x->gateway->service, &ctx, &want, add_version, &versions, err) < 0)
         return -1;
     return exchange_reply_json(x, 200,
                                json_pack("{s:s, s:o, s:O, s:b}", "volume", x->name, "prefix",
                                          json_bytes(prefix, strlen(prefix)), "files", items,
-                                         "truncated", (int)list.truncated),
+                                         "truncated", (int)versions.list.truncated),
                                err);
 }

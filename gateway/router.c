@@ -50,6 +50,7 @@ static const struct exchange_route routes[] = {
     { "POST", "v1/conflicts", PART, false, NULL, NULL, gateway_conflicts_resolve },
     { "GET", "metrics", NOTHING, false, NULL, NULL, gateway_metrics },
     { "GET", "v1/events", NOTHING, false, NULL, NULL, gateway_events },
+    { "GET", "v1/runs", NAME, false, NULL, NULL, gateway_runs_show },
     { "GET", "v1/doctor", NOTHING, false, NULL, NULL, gateway_state_doctor },
     { "POST", "v1/fsck", NOTHING, false, NULL, NULL, gateway_fsck_post },
     { "POST", "v1/upgrade", NOTHING, false, NULL, NULL, gateway_takeover_upgrade },

@@ -25,6 +25,7 @@ exchange_fn gateway_conflicts_list, gateway_conflicts_show, gateway_conflicts_pa
     gateway_conflicts_resolve;
 exchange_fn gateway_fsck_post;
 exchange_fn gateway_events, gateway_metrics;
+exchange_fn gateway_runs_show;
 exchange_fn gateway_mounts_list, gateway_mounts_create, gateway_mounts_delete;
 
 /* Shared by the handlers. */

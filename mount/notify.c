@@ -48,6 +48,7 @@ notify_plan(enum volume_event_kind kind)
     case VOLUME_EVENT_SYNCED:
     case VOLUME_EVENT_CONFLICT:
     case VOLUME_EVENT_RESOLVED:
+    case VOLUME_EVENT_STALE:
     case VOLUME_EVENT_STORE:
     case VOLUME_EVENT_LOST:
         break;

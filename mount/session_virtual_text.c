@@ -57,6 +57,7 @@ make_status(struct session *session, struct buf *out, struct err *err)
         .quota = info.quota,
         .history_ns = info.history_ns,
     };
+    volume_reads_of(session->args.volumes, session->run, &status.reads);
     return virtual_status(&status, out, err);
 }
 

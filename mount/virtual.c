@@ -232,6 +232,23 @@ set_unsynced(struct line *line, const struct virtual_status *status)
 }
 
 static void
+set_reads(struct line *line, const struct virtual_status *status)
+{
+    const struct volume_run_reads *reads = &status->reads;
+    scope_line part = begin();
+    if (status->run[0] == '\0') {
+        set(line, "stale_reads", json_null());
+        return;
+    }
+    set_count(&part, "inputs", reads->inputs);
+    set_count(&part, "changed", reads->changed);
+    set(&part, "complete", json_boolean(reads->complete));
+    set_count(&part, "marked", reads->marked);
+    set_count(&part, "refused", reads->refused);
+    set_part(line, "stale_reads", &part);
+}
+
+static void
 set_quota(struct line *line, const struct virtual_status *status)
 {
     scope_line quota = begin();
@@ -255,6 +272,8 @@ set_messages(struct line *line, const struct virtual_status *status)
           "the bucket refuses the gateway's keys: tell the owner; writes are kept here" },
         { status->conflicts > 0, "there are conflicts: cat .holdfast/conflicts" },
         { status->disk_low, "the gateway's disk is low: writes may be slow or refused" },
+        { status->reads.changed > 0, "others changed files that this run has read: read them again "
+                                     "before you go on (tail .holdfast/events)" },
         { status->quota > 0 && status->bytes >= status->quota, "the volume is at its quota" },
     };
     json_t *messages = json_array();
@@ -278,6 +297,7 @@ virtual_status(const struct virtual_status *status, struct buf *out, struct err 
     set_unsynced(&line, status);
     set_count(&line, "conflicts", status->conflicts);
     set_store(&line, status);
+    set_reads(&line, status);
     set(&line, "frozen", json_null());
     set_quota(&line, status);
     set_count(&line, "history_days", (uint64_t)(status->history_ns / (86400 * NS_PER_S)));

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "mount/event_log.h"
+#include "volume/reads.h"
 
 /*
  * `.holdfast/` inside a mount: its names, its inode numbers and its texts (docs/interface.md section 5). One JSON object a line.
@@ -69,6 +70,7 @@ struct virtual_status {
     uint64_t unsynced_files, unsynced_bytes, pending, conflicts;
     uint64_t files, bytes, quota;
     int64_t history_ns;
+    struct volume_run_reads reads; /* of `run` */
 };
 int virtual_status(const struct virtual_status *status, struct buf *out,
                    struct err *err) MUST_CHECK;

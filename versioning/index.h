@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 9
+#define INDEX_FORMAT 10
 
 struct index_options {
     bool create;
@@ -66,6 +66,9 @@ int index_meta_set(struct index_tx *tx, const char *name, const char *value,
 /* ---- volumes ---- */
 enum index_volume_options {
     INDEX_VOLUME_CONFLICT_COPY = 1, /* a conflict's loser also becomes a file beside the path */
+    /* What a run wrote after one of its inputs changed is marked, unless it is refused or nobody looks. */
+    INDEX_VOLUME_STALE_REFUSE = 16,
+    INDEX_VOLUME_STALE_OFF = 32,
 };
 #define INDEX_VOLUME_SCHEDULE_SHIFT \
     8 /* from this bit on: schedule_pack() of versioning/schedule.h */
@@ -462,6 +465,36 @@ int index_snapshot_each(struct index_tx *tx, int64_t volume, index_snapshot_fn *
 /* Whether anything that the index knows of has changed in the volume since this one was taken: `id`, `volume` and `at_ns` of it. */
 int index_snapshot_is_behind(struct index_tx *tx, const struct index_snapshot *row, bool *out,
                              struct err *err) MUST_CHECK;
+
+/* ---- stale_reads: versions whose writer had read what others changed meanwhile, and what may be one ---- */
+struct index_stale {
+    char version[ULID_SIZE];
+    int64_t volume;
+    char run[64];
+    int64_t
+        changed; /* so many inputs were not any more what the run had read; 0: none that is known */
+    bool incomplete; /* not all inputs of the run were remembered: others may have changed too */
+    char inputs
+        [4096]; /* some of those that changed: "VOLUME:PATH", percent-encoded, with blanks between */
+    int64_t time_ns;
+};
+int index_stale_put(struct index_tx *tx, const struct index_stale *row, struct err *err) MUST_CHECK;
+/* ERR_NOT_FOUND: nothing is said against that version. */
+int index_stale_get(struct index_tx *tx, const char *version, struct index_stale *out,
+                    struct err *err) MUST_CHECK;
+int index_stale_prune(struct index_tx *tx, int64_t volume, int64_t before_ns,
+                      struct err *err) MUST_CHECK;
+
+/* ---- runs: those that have read something under the guard; what they read is in memory only ---- */
+struct index_run {
+    char run[64];
+    int64_t since_ns;
+};
+int index_run_known(struct index_tx *tx, const char *run, bool *known, struct err *err) MUST_CHECK;
+/* Makes its row; `*met`: there was one. */
+int index_run_meet(struct index_tx *tx, const char *run, int64_t now_ns, bool *met,
+                   struct err *err) MUST_CHECK;
+int index_run_prune(struct index_tx *tx, int64_t before_ns, struct err *err) MUST_CHECK;
 
 /* ---- changes: what was done to names, and by whom ---- */
 struct index_change {

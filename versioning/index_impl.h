@@ -75,7 +75,8 @@ extern const struct index_table index_table_extras, index_table_links;
 extern const struct index_table index_table_counters, index_table_meta, index_table_volumes,
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
     index_table_versions, index_table_conflicts, index_table_answers, index_table_mounts,
-    index_table_uploads, index_table_history, index_table_changes, index_table_snapshots;
+    index_table_uploads, index_table_history, index_table_changes, index_table_snapshots,
+    index_table_stale, index_table_runs;
 
 /* ---- statements ---- */
 /* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
@@ -211,6 +212,13 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
       " WHEN EXISTS (SELECT 1 FROM nodes WHERE volume = ?2 AND ctime_ns > ?3) THEN 1"              \
       " ELSE EXISTS (SELECT 1 FROM keys WHERE volume = ?2 AND modified_ns > ?3) END")              \
     X(VOLUME_DELETE_SNAPSHOTS, DELETE, &index_table_snapshots, "WHERE volume = ?1")                \
+    X(STALE_PUT, REPLACE, &index_table_stale, "")                                                  \
+    X(STALE_GET, SELECT, &index_table_stale, "WHERE version = ?1")                                 \
+    X(STALE_PRUNE, DELETE, &index_table_stale, "WHERE time_ns < ?1 AND volume = ?2")               \
+    X(VOLUME_DELETE_STALE, DELETE, &index_table_stale, "WHERE volume = ?1")                        \
+    X(RUN_GET, SELECT, &index_table_runs, "WHERE run = ?1")                                        \
+    X(RUN_PUT, REPLACE, &index_table_runs, "")                                                     \
+    X(RUN_PRUNE, DELETE, &index_table_runs, "WHERE since_ns < ?1")                                 \
     X(CHANGE_OLD, SELECT, &index_table_changes, "WHERE id > ?1 ORDER BY id")                       \
     X(CHANGE_DELETE, DELETE, &index_table_changes, "WHERE id = ?1")                                \
     X(CONFLICT_PUT, REPLACE, &index_table_conflicts, "")                                           \

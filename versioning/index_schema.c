@@ -159,9 +159,18 @@ static const char schema_8[] =
 
 static const char schema_9[] = "ALTER TABLE volumes ADD COLUMN options INTEGER NOT NULL DEFAULT 0;";
 
+/* A program of format 9 would write without a mark. */
+static const char schema_10[] =
+    "CREATE TABLE stale_reads (version TEXT PRIMARY KEY, volume INTEGER NOT NULL, run BLOB NOT "
+    "NULL,"
+    "  changed INTEGER NOT NULL, incomplete INTEGER NOT NULL, inputs BLOB NOT NULL,"
+    "  time_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE runs (run BLOB PRIMARY KEY, since_ns INTEGER NOT NULL, crc INTEGER NOT NULL) "
+    "STRICT, WITHOUT ROWID;";
+
 /* Step i leads from format i to i + 1. */
 static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4, schema_5,
-                                                 schema_6, schema_7, schema_8, schema_9 };
+                                                 schema_6, schema_7, schema_8, schema_9, schema_10 };
 
 /* What a new index starts with. */
 static int

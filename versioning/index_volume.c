@@ -97,6 +97,7 @@ index_volume_delete(struct index_tx *tx, int64_t id, struct err *err)
         STATEMENT_VOLUME_DELETE_CONFLICTS, STATEMENT_VOLUME_DELETE_MOUNTS,
         STATEMENT_VOLUME_DELETE_USAGE,     STATEMENT_VOLUME_DELETE_HISTORY,
         STATEMENT_VOLUME_DELETE_CHANGES,   STATEMENT_VOLUME_DELETE_SNAPSHOTS,
+        STATEMENT_VOLUME_DELETE_STALE,
     };
     int changes = 0;
     tx->index->volume_known = false;

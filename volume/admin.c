@@ -18,6 +18,52 @@ static int check_prefix(const char *prefix, struct err *err);
 static int set_placement(struct index_volume *row, const struct volume_settings *settings,
                          struct err *err);
 
+/* ---- choices that the row keeps as bits ---- */
+
+#define SETTLED_BITS \
+    (INDEX_VOLUME_CONFLICT_COPY | INDEX_VOLUME_STALE_REFUSE | INDEX_VOLUME_STALE_OFF)
+
+static const char *const stale_words[] = {
+    [VOLUME_STALE_MARK] = "mark", [VOLUME_STALE_REFUSE] = "refuse", [VOLUME_STALE_OFF] = "off"
+};
+
+const char *
+volume_stale_word(enum volume_stale_reads how)
+{
+    return stale_words[how];
+}
+
+int
+volume_stale_read_word(const char *word, enum volume_stale_reads *out, struct err *err)
+{
+    for (unsigned i = 0; i < sizeof(stale_words) / sizeof(stale_words[0]); i++) {
+        if (strcmp(word, stale_words[i]) == 0) {
+            *out = (enum volume_stale_reads)i;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_INVAL, "stale_reads must be 'mark', 'refuse' or 'off'");
+}
+
+static int64_t
+options_of(bool conflict_copy, enum volume_stale_reads stale)
+{
+    int64_t options = conflict_copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
+    if (stale == VOLUME_STALE_MARK)
+        return options;
+    return options |
+           (stale == VOLUME_STALE_REFUSE ? INDEX_VOLUME_STALE_REFUSE : INDEX_VOLUME_STALE_OFF);
+}
+
+static enum volume_stale_reads
+stale_of(const struct index_volume *row)
+{
+    if ((row->options & INDEX_VOLUME_STALE_OFF) != 0)
+        return VOLUME_STALE_OFF;
+    return (row->options & INDEX_VOLUME_STALE_REFUSE) != 0 ? VOLUME_STALE_REFUSE
+                                                           : VOLUME_STALE_MARK;
+}
+
 /* ---- the document in the bucket ---- */
 
 static void
@@ -51,12 +97,13 @@ settings_print(const struct index_volume *volume, struct buf *out, struct err *e
     char rule[SCHEDULE_TEXT_SIZE];
     print_rule(volume, rule);
     scope_json *doc = json_pack(
-        "{s:i, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:s, s:s, s:s}", "format", SETTINGS_FORMAT,
-        "name", volume->name, "prefix", volume->prefix, "read_only", (int)volume->read_only,
-        "sync_close", (int)volume->sync_close, "conflict_copy", (int)copy, "quota",
-        (json_int_t)volume->quota, "history_seconds", (json_int_t)(volume->history_ns / NS_PER_S),
-        "history_count", (json_int_t)volume->history_count, "storage_class", volume->storage_class,
-        "encryption", volume->encryption, "snapshots", rule);
+        "{s:i, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "format",
+        SETTINGS_FORMAT, "name", volume->name, "prefix", volume->prefix, "read_only",
+        (int)volume->read_only, "sync_close", (int)volume->sync_close, "conflict_copy", (int)copy,
+        "quota", (json_int_t)volume->quota, "history_seconds",
+        (json_int_t)(volume->history_ns / NS_PER_S), "history_count",
+        (json_int_t)volume->history_count, "storage_class", volume->storage_class, "encryption",
+        volume->encryption, "snapshots", rule, "stale_reads", stale_words[stale_of(volume)]);
     if (doc == NULL)
         return err_nomem(err);
     return json_print(doc, out, err);
@@ -99,6 +146,8 @@ read_options(const json_t *doc, struct index_volume *out, struct err *err)
 {
     int64_t quota = 0, seconds = DEFAULT_HISTORY / NS_PER_S, count = 0;
     const char *class = "", *encryption = "", *snapshots = "off";
+    const char *word = stale_words[VOLUME_STALE_MARK];
+    enum volume_stale_reads stale;
     struct schedule_rule rule;
     bool copy = false;
     if (json_opt_bool(doc, "conflict_copy", &copy, err) != 0 ||
@@ -110,14 +159,16 @@ read_options(const json_t *doc, struct index_volume *out, struct err *err)
         json_opt_str(doc, "storage_class", &class, err) != 0 ||
         json_opt_str(doc, "encryption", &encryption, err) != 0 ||
         json_opt_str(doc, "snapshots", &snapshots, err) != 0 ||
-        schedule_parse(snapshots, &rule, err) != 0)
+        schedule_parse(snapshots, &rule, err) != 0 ||
+        json_opt_str(doc, "stale_reads", &word, err) != 0 ||
+        volume_stale_read_word(word, &stale, err) != 0)
         return -1;
     if (quota < 0 || count < 0 || seconds < 0 || seconds > INT64_MAX / NS_PER_S)
         return err_set(err, ERR_INVAL, "a number in it makes no sense");
     out->quota = (uint64_t)quota;
     out->history_ns = seconds * NS_PER_S;
     out->history_count = count;
-    out->options = copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
+    out->options = options_of(copy, stale);
     set_rule(out, &rule);
     struct volume_settings placement = { .storage_class = class, .encryption = encryption };
     return set_placement(out, &placement, err);
@@ -332,7 +383,7 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
         return -1;
     row->read_only = settings->read_only;
     row->sync_close = settings->sync_close;
-    row->options = settings->conflict_copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
+    row->options = options_of(settings->conflict_copy, settings->stale_reads);
     row->quota = settings->quota;
     row->history_ns = history_of(settings, DEFAULT_HISTORY);
     row->history_count = settings->history_count;
@@ -383,6 +434,7 @@ info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_inf
     out->read_only = row->read_only;
     out->sync_close = row->sync_close;
     out->conflict_copy = (row->options & INDEX_VOLUME_CONFLICT_COPY) != 0;
+    out->stale_reads = stale_of(row);
     out->quota = row->quota;
     out->history_ns = row->history_ns;
     out->history_count = row->history_count;
@@ -459,8 +511,8 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
     call->before = call->row;
     call->row.read_only = call->settings->read_only;
     call->row.sync_close = call->settings->sync_close;
-    call->row.options &= ~(int64_t)INDEX_VOLUME_CONFLICT_COPY;
-    call->row.options |= call->settings->conflict_copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
+    call->row.options &= ~(int64_t)SETTLED_BITS;
+    call->row.options |= options_of(call->settings->conflict_copy, call->settings->stale_reads);
     call->row.quota = call->settings->quota;
     call->row.history_ns = history_of(call->settings, call->row.history_ns);
     call->row.history_count = call->settings->history_count;

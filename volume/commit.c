@@ -9,6 +9,7 @@
 #include "volume/form_impl.h"
 #include "volume/link_impl.h"
 #include "volume/preserve_impl.h"
+#include "volume/reads_impl.h"
 
 /*
  * Whole files from HTTP, the command line and restores: stage → rows and work item in one transaction → conditional PUT by
@@ -123,6 +124,7 @@ struct commit_call {
     bool existed;
     int64_t replaced; /* the node whose place the new one takes, 0: none */
     bool other_kind;  /* the same node was a link */
+    bool stale;       /* its run had read what others changed meanwhile */
     struct volume_attr *attr;
     struct drop_list drop;
     char key[LIMIT_KEY + 1];
@@ -282,7 +284,11 @@ commit_tx(struct index_tx *tx, void *arg, struct err *err)
     uint64_t more = call->upload->size > before ? call->upload->size - before : 0;
     if (more > 0 && service_may_grow(tx, &call->volume, more, err) != 0)
         return -1;
-    if (write_rows(tx, call, err) != 0 || attr_fill(tx, &call->node, call->attr, err) != 0)
+    const struct reads_written written = { .volume = call->volume.id,
+                                           .run = call->upload->run,
+                                           .version = call->content.version };
+    if (write_rows(tx, call, err) != 0 || attr_fill(tx, &call->node, call->attr, err) != 0 ||
+        reads_mark(call->service, tx, &written, &call->stale, err) != 0)
         return -1;
     call->existed = existed;
     return 0;
@@ -472,6 +478,16 @@ describe_present(struct commit_call *call)
         memset(call->attr, 0, sizeof(*call->attr));
 }
 
+static void
+tell_readers(const struct commit_call *call)
+{
+    if (call->existed)
+        reads_changed(call->service, call->replaced != 0 ? call->replaced : call->node.id,
+                      call->upload->run);
+    if (call->stale)
+        event_emit(call->service, VOLUME_EVENT_STALE, &call->node, 0);
+}
+
 int
 volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx,
               const struct volume_commit_args *args, struct volume_attr *out, bool *created,
@@ -501,6 +517,7 @@ volume_commit(struct volume_upload *upload, const struct volume_ctx *ctx,
     *created = !call.existed;
     cache_put(steal(&upload->file));
     sync_kick(service);
+    tell_readers(&call);
     bool anew = call.existed && (call.replaced != 0 || call.other_kind);
     if (anew)
         event_emit(service, VOLUME_EVENT_REMOVED, &call.node, ctx->connection);

@@ -488,6 +488,10 @@ tell_opened(struct volume_service *service, const struct content_call *call)
 {
     struct inode *inode = call->inode;
     bool joined = call->how == CONTENT_OPEN_JOIN && inode->writers > 0;
+    if (!joined)
+        text_set(inode->wrote_run, call->run);
+    else if (strcmp(inode->wrote_run, call->run) != 0)
+        inode->wrote_run[0] = '\0';
     if (joined && inode->wrote_by == call->connection)
         return;
     inode->wrote_by = joined ? 0 : call->connection;

@@ -148,6 +148,7 @@ create_new(struct create_call *call, struct err *err)
     content_adopt_locked(inode, &call->content, bytes);
     inode->writers++;
     inode->wrote_by = call->ctx->connection;
+    text_set(inode->wrote_run, call->content.run);
     call->file->counted = true;
     inode->dirty_size = true; /* an empty new file is a change too */
     inode->making = false;

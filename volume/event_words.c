@@ -11,6 +11,7 @@ static const struct {
     [VOLUME_EVENT_SYNCED] = { "synced", NULL },
     [VOLUME_EVENT_CONFLICT] = { "conflict", NULL },
     [VOLUME_EVENT_RESOLVED] = { "resolved", NULL },
+    [VOLUME_EVENT_STALE] = { "stale", NULL },
     [VOLUME_EVENT_STORE] = { "store", NULL },
     [VOLUME_EVENT_LOST] = { "lost", NULL },
 };

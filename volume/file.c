@@ -9,6 +9,7 @@
 #include "base/path.h"
 #include "base/scope.h"
 #include "volume/locks.h"
+#include "volume/reads_impl.h"
 #include "volume/service_impl.h"
 
 /* Open files of mounts, and the attributes that need the bytes. */
@@ -25,6 +26,7 @@ struct open_call {
     int64_t node;
     bool writing;
     bool growing; /* not emptied by this very open: a full volume may always be made smaller */
+    bool guarded; /* what runs read here is remembered */
     struct index_node row;
 };
 
@@ -41,10 +43,14 @@ check_open(struct index_tx *tx, void *arg, struct err *err)
                        : call->row.kind == INDEX_SYMLINK ? ERR_LOOP
                                                          : ERR_UNSUPPORTED,
                        "not a file");
-    if (!call->writing)
+    bool run = call->ctx->run != NULL && call->ctx->run[0] != '\0';
+    if (!call->writing && !run)
         return 0;
     if (index_volume_get(tx, call->row.volume, &volume, err) != 0)
         return -1;
+    call->guarded = (volume.options & INDEX_VOLUME_STALE_OFF) == 0;
+    if (!call->writing)
+        return 0;
     if (service_may_write(call->service, call->ctx, &volume, err) != 0)
         return -1;
     return call->growing ? service_may_grow(tx, &volume, 0, err) : 0;
@@ -134,6 +140,22 @@ volume_file_stamp(const struct volume_file *file)
     return file->stamp;
 }
 
+/* A file that is emptied by its open, or opened for writing only, is not read. */
+static int
+look_at_opened(struct open_call *call, int flags, struct err *err)
+{
+    struct volume_service *service = call->service;
+    if ((flags & O_ACCMODE) == O_WRONLY || (flags & O_TRUNC) != 0)
+        return index_read(service->index, check_open, call, err);
+    if (reads_meet(service, call->ctx, err) != 0)
+        return -1;
+    reads_begin(service, call->ctx, call->node);
+    call->row.id = call->node;
+    int rc = index_read(service->index, check_open, call, err);
+    reads_end(service, call->ctx, &call->row, rc == 0 && call->guarded);
+    return rc;
+}
+
 static int
 open_handle(struct open_call *call, int flags, struct volume_file **out, struct err *err)
 {
@@ -147,7 +169,7 @@ open_handle(struct open_call *call, int flags, struct volume_file **out, struct 
         handle_forget(file);
         return err_set(err, ERR_AGAIN, "a writing open waits for the index");
     }
-    int rc = index_read(service->index, check_open, call, err);
+    int rc = look_at_opened(call, flags, err);
     if (rc == 0)
         drop_stale(file->inode, &call->row);
     if (rc == 0 && (call->row.flags & INDEX_NODE_ORPHAN) != 0)

@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "volume/link_impl.h"
+#include "volume/reads_impl.h"
 
 /* LIVE becomes FROZEN: what was written is a version from here on, and its key has work (docs/mechanisms.md section 2). Runs
  * with inode->lock held. */
@@ -24,6 +25,7 @@ struct freeze_call {
     int64_t older[8];
     size_t older_count;
     char sha256[SHA256_HEX], md5[MD5_HEX]; /* known from writing it, else "" */
+    bool stale;                            /* who wrote it had read what others changed meanwhile */
     index_fn *also;                        /* in the same transaction; may be NULL */
     void *also_arg;
     struct cache_meta meta;
@@ -135,6 +137,16 @@ unfreeze_unchanged(struct index_tx *tx, struct freeze_call *call, struct err *er
 }
 
 static int
+note_reads(struct index_tx *tx, struct freeze_call *call, struct err *err)
+{
+    const char *by = call->inode->wrote_run;
+    const struct reads_written written = { .volume = call->node.volume,
+                                           .run = by[0] != '\0' ? by : call->content.run,
+                                           .version = call->content.version };
+    return call->changed ? reads_mark(call->service, tx, &written, &call->stale, err) : 0;
+}
+
+static int
 freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
 {
     struct index_content *row = &call->content;
@@ -154,7 +166,8 @@ freeze_rows(struct index_tx *tx, struct freeze_call *call, struct err *err)
     content_meta_fill(tx, &call->node, row, &call->meta);
     if ((call->node.flags & INDEX_NODE_ORPHAN) != 0)
         return keep_orphan(tx, call, err);
-    if (index_content_update(tx, row, err) != 0 || index_node_update(tx, &call->node, err) != 0)
+    if (index_content_update(tx, row, err) != 0 || index_node_update(tx, &call->node, err) != 0 ||
+        note_reads(tx, call, err) != 0)
         return -1;
     if (key_of_node(tx, &call->node, key, err) != 0 || drop_older(tx, call, key, err) != 0)
         return -1;
@@ -270,8 +283,12 @@ freeze(struct freeze_call *call, struct err *err)
     inode->dirty_size = inode->loose = inode->was_lent = false;
     inode->since_ns = 0;
     cache_file_settle(inode->file);
-    if (call->changed)
+    if (call->changed) {
+        reads_changed(service, call->node.id, inode->wrote_run);
         event_emit(service, VOLUME_EVENT_CHANGED, &call->node, inode->wrote_by);
+    }
+    if (call->stale)
+        event_emit(service, VOLUME_EVENT_STALE, &call->node, 0);
     if (call->content.state == CONTENT_CLEAN) {
         cache_clean(service->cache, inode->content);
         return 0;

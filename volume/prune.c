@@ -259,6 +259,9 @@ volume_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_volume_get(tx, call->volume.id, &call->volume, err);
 }
 
+/* So long a run is known to have read something before the gateway was started. */
+#define RUNS_NS (90ll * 24 * 3600 * NS_PER_S)
+
 /* What was done to names is of no use any more when the versions of then are gone. */
 static int
 changes_tx(struct index_tx *tx, void *arg, struct err *err)
@@ -275,7 +278,9 @@ changes_tx(struct index_tx *tx, void *arg, struct err *err)
     if (index_change_prune(tx, call->volume.id, before, BATCH, &count, err) != 0)
         return -1;
     call->more = count == BATCH;
-    return 0;
+    if (index_stale_prune(tx, call->volume.id, before, err) != 0)
+        return -1;
+    return index_run_prune(tx, call->now_ns - RUNS_NS, err);
 }
 
 static int

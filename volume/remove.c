@@ -1,5 +1,6 @@
 #include "volume/link_impl.h"
 #include "volume/preserve_impl.h"
+#include "volume/reads_impl.h"
 
 /* unlink and rmdir: one index transaction, whatever lies behind the name. */
 
@@ -121,6 +122,7 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
     if (rc == 0 && !call.replayed) {
         rest_kick(service, ctx);
         call.node.id = call.inode;
+        reads_changed(service, call.inode, ctx->run);
         event_emit(service, VOLUME_EVENT_REMOVED, &call.node, ctx->connection);
         if (call.left.id != 0)
             event_emit(service, VOLUME_EVENT_CHANGED, &call.left, ctx->connection);

@@ -6,6 +6,7 @@
 #include "volume/link_impl.h"
 #include "volume/move_impl.h"
 #include "volume/preserve_impl.h"
+#include "volume/reads_impl.h"
 
 /* Renames: one index transaction, whatever lies below; the objects follow (docs/mechanisms.md section 7). */
 
@@ -328,6 +329,9 @@ tell_target(const struct rename_call *call)
     if (!call->has_target || call->target.id == call->moved.id)
         return;
     bool exchanged = (call->flags & RENAME_EXCHANGE) != 0; /* then the row has its new name */
+    reads_changed(call->service, call->target.id, call->ctx->run);
+    if (exchanged)
+        reads_changed(call->service, call->moved.id, call->ctx->run);
     event_emit(call->service, exchanged ? VOLUME_EVENT_CREATED : VOLUME_EVENT_REMOVED,
                &call->target, call->ctx->connection);
     if (call->left.id != 0)

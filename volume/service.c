@@ -8,6 +8,7 @@
 #include "volume/listing_impl.h"
 #include "volume/locks.h"
 #include "volume/prune_impl.h"
+#include "volume/reads_impl.h"
 #include "volume/snapshot_impl.h"
 #include "volume/timed_impl.h"
 #include "volume/uploads.h"
@@ -89,7 +90,7 @@ service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
         return err_set(err, ERR_READ_ONLY, "volume '%s' is read-only", volume->name);
     if (atomic_load(&service->read_only))
         return err_set(err, ERR_READ_ONLY, "the gateway's own disk failed: see holdfast status");
-    return 0;
+    return reads_may_write(service, ctx, volume, err);
 }
 
 int
@@ -217,8 +218,10 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
                                      .free_reserve = free_reserve,
                                      .free_reserve_arg = service };
     struct meta_call meta = { .service = service };
-    if (inode_table_init(&service->inodes, err) != 0 || event_queue_open(service, err) != 0 ||
-        open_state(service, args->state_dir, err) != 0 || sys_boot_id(service->boot_id, err) != 0)
+    service->reads = reads_new(err);
+    if (service->reads == NULL || inode_table_init(&service->inodes, err) != 0 ||
+        event_queue_open(service, err) != 0 || open_state(service, args->state_dir, err) != 0 ||
+        sys_boot_id(service->boot_id, err) != 0)
         return -1;
     /* Twice the places: a change adds before it removes. */
     struct lock_journal *journal =
@@ -356,6 +359,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     free(service->dropped.number);
     gone_keys_release(&service->gone);
     told_release(&service->told);
+    reads_free(service->reads);
     free(service->found);
     free(service->state_dir);
     free(service);

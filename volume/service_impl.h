@@ -65,14 +65,15 @@ struct inode {
     unsigned lent, lent_writers, paged;
     bool was_lent; /* to a writer since it became LIVE: how it looked then is in `seen` */
     struct stat seen;
-    int64_t seen_ns;  /* wall */
-    bool stuck;       /* its last freeze failed: it holds a reference to itself until one works */
-    bool dirty_size;  /* written since the last row update */
-    bool loose;       /* written since the last fdatasync of `file` began */
-    unsigned syncing; /* such that have not ended: until then nothing counts as kept */
-    unsigned freezes; /* so often it was frozen */
-    int64_t wrote_by; /* the connection whose programs write it, 0: several, or none */
-    bool moved;       /* written since its time was last told, */
+    int64_t seen_ns;    /* wall */
+    bool stuck;         /* its last freeze failed: it holds a reference to itself until one works */
+    bool dirty_size;    /* written since the last row update */
+    bool loose;         /* written since the last fdatasync of `file` began */
+    unsigned syncing;   /* such that have not ended: until then nothing counts as kept */
+    unsigned freezes;   /* so often it was frozen */
+    int64_t wrote_by;   /* the connection whose programs write it, 0: several, or none */
+    char wrote_run[64]; /* the run that began to write it, "": none, or several did */
+    bool moved;         /* written since its time was last told, */
     int64_t told_mtime_ns; /* which was this */
     struct live_file live;
     atomic_int told_error; /* errno that FLUSH or FSYNC still has to tell, 0: none */
@@ -112,6 +113,7 @@ struct live_keeper;
 struct lister;
 struct uploads;
 struct ticker;
+struct reads;
 
 /* gone.c: keys whose objects ended lately. */
 #define GONE_KEYS 1024u
@@ -178,6 +180,7 @@ struct volume_service {
     bool same_boot;
     struct gone_keys gone;
     struct told told;
+    struct reads *reads;                  /* reads.c */
     char (*found)[LIMIT_VOLUME_NAME + 1]; /* found.c */
     size_t found_count;
     int64_t listed_since_ns;              /* older listings of folders count as none */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
+#include "volume/reads_impl.h"
 #include "volume/step_impl.h"
 #include "volume/uploads.h"
 
@@ -95,6 +96,7 @@ vanish_tx(struct index_tx *tx, void *arg, struct err *err)
     log_warn(sync, "a moved file was removed or replaced by others before its object moved key=%s",
              step->key);
     event_emit(step->service, VOLUME_EVENT_REMOVED, &node, 0);
+    reads_changed(step->service, node.id, NULL);
     return node_unname(step->service, tx, &node, false, &step->drop, err);
 }
 

@@ -4,6 +4,7 @@
 #include "base/path.h"
 #include "volume/effect_impl.h"
 #include "volume/link_impl.h"
+#include "volume/reads_impl.h"
 
 /* What others did to an object, taken into the tree: a new file, other bytes under a name, a name that is gone. Everything runs
  * inside an index transaction. */
@@ -91,6 +92,7 @@ own_foreign(struct view_change *change, struct index_node *node, enum volume_eve
     fill_foreign(node, change->key, &owned, change->attrs);
     owned.owner = node->id;
     owned.discard = false;
+    reads_changed(change->service, node->id, NULL);
     event_emit(change->service, event, node, 0);
     if (index_node_update(change->tx, node, err) != 0)
         return -1;
@@ -155,6 +157,7 @@ foreign_replace(struct view_change *change, struct err *err)
         if ((!linked && mark_loser(change, &node, err) != 0) ||
             node_unname(change->service, tx, &node, false, change->drop, err) != 0)
             return -1;
+        reads_changed(change->service, node.id, NULL);
         return foreign_new(change, err);
     }
     enum volume_event_kind event = VOLUME_EVENT_CHANGED;
@@ -212,6 +215,7 @@ foreign_gone(struct view_change *change, struct err *err)
         return index_node_update(tx, &node, err);
     }
     event_emit(change->service, VOLUME_EVENT_REMOVED, &node, 0);
+    reads_changed(change->service, node.id, NULL);
     bool alone = node.kind == INDEX_FILE && (node.flags & INDEX_NODE_LINKED) == 0;
     if (link_tell(change->service, tx, &node, err) != 0 ||
         (alone && mark_loser(change, &node, err) != 0) ||

@@ -82,6 +82,12 @@ struct volume_ctx {
 };
 
 /* ---- volumes ---- */
+/* What a run writes after others changed a file that it has read (volume/reads.h). */
+enum volume_stale_reads { VOLUME_STALE_MARK, VOLUME_STALE_REFUSE, VOLUME_STALE_OFF };
+const char *volume_stale_word(enum volume_stale_reads how);
+/* ERR_INVAL for another word than mark, refuse or off. */
+int volume_stale_read_word(const char *word, enum volume_stale_reads *out,
+                           struct err *err) MUST_CHECK;
 struct volume_info {
     int64_t id;
     char name[LIMIT_VOLUME_NAME + 1];
@@ -89,6 +95,7 @@ struct volume_info {
     bool read_only;
     bool sync_close;
     bool conflict_copy; /* a conflict's loser also becomes a file beside the path */
+    enum volume_stale_reads stale_reads;
     uint64_t quota;
     int64_t history_ns;    /* 0: no history */
     int64_t history_count; /* at most so many versions of a path are kept, 0: any number */
@@ -106,6 +113,7 @@ struct volume_settings {
     const char *name;
     const char *prefix; /* NULL: "<name>/" */
     bool read_only, sync_close, conflict_copy;
+    enum volume_stale_reads stale_reads;
     uint64_t quota;
     int64_t
         history_ns; /* how long versions are kept that are replaced or removed; 0: 30 days, or as before; < 0: not at all */
@@ -122,7 +130,7 @@ int volume_find(struct volume_service *service, const char *name, struct volume_
                 struct err *err) MUST_CHECK;
 int volume_each(struct volume_service *service, volume_info_fn *fn, void *arg,
                 struct err *err) MUST_CHECK;
-/* Changes read_only, sync_close, quota, history, storage class, encryption, the rule of snapshots. */
+/* Changes read_only, sync_close, conflict_copy, stale_reads, quota, history, storage class, encryption, the rule of snapshots. */
 int volume_set(struct volume_service *service, const char *name,
                const struct volume_settings *settings, struct err *err) MUST_CHECK;
 /* Forgets the volume; the objects stay in the bucket. ERR_BUSY while something is unsynced (unless `force`) or open. */
@@ -485,6 +493,7 @@ enum volume_event_kind {
     VOLUME_EVENT_SYNCED,
     VOLUME_EVENT_CONFLICT,
     VOLUME_EVENT_RESOLVED, /* that was ended; where nothing lies at its path, `parent` is the root and `name` the path */
+    VOLUME_EVENT_STALE, /* a run wrote it after something that it had read was changed by others (volume/reads.h) */
     VOLUME_EVENT_STORE, /* the store went away or came back */
     VOLUME_EVENT_LOST,  /* too many at once: some were not told */
 };

@@ -15,6 +15,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "base/sys.h"
+#include "base/ulid.h"
 #include "gateway/cli/cli.h"
 #include "gateway/listen.h"
 #include "gateway/settings.h"
@@ -232,6 +233,9 @@ make_head(const struct link *link, const struct client_request *request, struct 
         return -1;
     if (link->token[0] != '\0' &&
         buf_appendf(out, err, "Authorization: Bearer %s\r\n", link->token) < 0)
+        return -1;
+    const char *run = secure_getenv("HOLDFAST_RUN");
+    if (run && ulid_valid(run) && buf_appendf(out, err, "Holdfast-Run: %s\r\n", run) < 0)
         return -1;
     for (size_t i = 0; i < request->header_count; i++) {
         if (buf_appendf(out, err, "%s: %s\r\n", request->headers[i].name,

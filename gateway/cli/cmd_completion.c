@@ -27,7 +27,7 @@ static const struct {
     { "snapshot", "--path --limit --timeout --dry-run" },
     { "conflicts", "--run --keep --base --create --from --to" },
     { "volume", "--prefix --quota --history --history-versions --sync --read-only --read-write "
-                "--storage-class --encryption --conflict-copy --snapshots --force" },
+                "--storage-class --encryption --conflict-copy --stale-reads --snapshots --force" },
 };
 
 static void

@@ -31,6 +31,16 @@ actor_of(const json_t *v)
     return run[0] != '\0' ? run : get_text(v, "actor");
 }
 
+/* Whether its writer had read what others changed meanwhile. */
+static const char *
+stale_words(const json_t *v)
+{
+    const json_t *stale = json_object_get(v, "stale_reads");
+    if (!stale)
+        return "";
+    return get_int(stale, "changed") > 0 ? "; read stale" : "; reads not all known";
+}
+
 /* When and by what a version ended to be the present one. */
 static void
 end_text(const json_t *v, char *out, size_t size)
@@ -46,13 +56,14 @@ end_text(const json_t *v, char *out, size_t size)
     const json_t *gone = json_object_get(v, "gone");
     const char *op = get_text(gone, "op");
     if (get_bool(v, "present")) {
-        (void)snprintf(out, size, "%s", get_bool(v, "synced") ? "present" : "present, staged");
+        (void)snprintf(out, size, "%s%s", get_bool(v, "synced") ? "present" : "present, staged",
+                       stale_words(v));
         return;
     }
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         op = strcmp(op, words[i].op) == 0 ? words[i].words : op;
     format_local(get_text(gone, "time"), when);
-    (void)snprintf(out, size, "%s %s", when, op);
+    (void)snprintf(out, size, "%s %s%s", when, op, stale_words(v));
 }
 
 static void

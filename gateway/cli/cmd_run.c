@@ -330,6 +330,32 @@ count_conflicts(struct run *run)
     return (int64_t)json_array_size(json_object_get(held, "conflicts"));
 }
 
+/* What the guard against stale reads has to say: true when it refused something. */
+static bool
+tell_stale(struct run *run)
+{
+    struct err ignored = ERR_INIT;
+    char target[96];
+    json_t *answer = NULL;
+    (void)snprintf(target, sizeof(target), "/v1/runs/%s", run->id);
+    if (client_json(run->cli, &(struct json_call){ "GET", target, NULL, 60 }, &answer, &ignored) <
+        0)
+        return false;
+    scope_json *held = answer;
+    int64_t marked = get_int(held, "marked");
+    bool refused = get_int(held, "refused") > 0;
+    if (marked > 0)
+        (void)fprintf(
+            stderr,
+            "holdfast: %lld files were written after others had changed what this run had "
+            "read: see 'stale_reads' in 'holdfast history FILE --json'\n",
+            (long long)marked);
+    if (refused)
+        (void)fprintf(stderr, "holdfast: changes of this run were refused (ESTALE), because others "
+                              "had changed what it had read\n");
+    return refused;
+}
+
 static void
 warn(const char *what, const struct err *err)
 {
@@ -358,6 +384,8 @@ finish(struct run *run)
         if (err.code == ERR_NOT_SYNCED)
             status = err_exit(ERR_NOT_SYNCED);
     }
+    if (run->mounted > 0 && tell_stale(run))
+        status = err_exit(ERR_STALE_READ);
     if (run->mounted > 0 && count_conflicts(run) > 0) {
         (void)fprintf(stderr,
                       "holdfast: writes of this run met a conflict, their bytes are kept: "

@@ -47,6 +47,7 @@ const struct cli_command cli_commands[] = {
       "  --storage-class C, --encryption AES256|aws:kms[:KEY]   of objects from now on, '' as the "
       "bucket says\n"
       "  --conflict-copy on|off    the loser of a conflict also becomes a file beside the path\n"
+      "  --stale-reads mark|refuse|off   what runs write after others changed what they had read\n"
       "  --read-only       nobody may change it (set: --read-write undoes it)\n  --force           "
       "delete: although something is unsynced\n",
       "holdfast volume create reports", cmd_volume },

@@ -13,7 +13,7 @@ LIB_FAILED=0
 LIB_DEFERRED=()
 LIB_SINCE=() # when the process of a deferred stop_pid began
 export LC_ALL=C.UTF-8 no_proxy='*' NO_PROXY='*'
-unset HOLDFAST_URL HOLDFAST_TOKEN HOLDFAST_STATE HOLDFAST_CONFIG
+unset HOLDFAST_URL HOLDFAST_TOKEN HOLDFAST_STATE HOLDFAST_CONFIG HOLDFAST_RUN
 export HOLDFAST_TAKEOVER=off # what a test kills stays dead; takeover.sh wants it otherwise
 
 # ---- frame ----

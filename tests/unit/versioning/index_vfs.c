@@ -396,6 +396,7 @@ read_first_node(struct index_tx *tx, void *arg, struct err *err)
 
 /* An index of format 1, without its later tables and columns, is brought to the format of now, and is kept as it was. */
 #define DROP_8                                                                                    \
+    "DROP TABLE stale_reads; DROP TABLE runs; "                                                   \
     "DROP TABLE history; DROP TABLE changes; DROP TABLE snapshots; ALTER TABLE keys DROP COLUMN " \
     "kept;"                                                                                       \
     "ALTER TABLE volumes DROP COLUMN history_count; DROP INDEX versions_version;"                 \
@@ -526,7 +527,7 @@ test_newer_format_in_the_wal(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         ix = open_or_fail(scratch);
-        _exit(sqlite3_exec(open_beside(), "PRAGMA user_version = 10", NULL, NULL, NULL) == SQLITE_OK
+        _exit(sqlite3_exec(open_beside(), "PRAGMA user_version = 11", NULL, NULL, NULL) == SQLITE_OK
                   ? 0
                   : 1);
     }
