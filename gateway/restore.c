@@ -90,6 +90,11 @@ read_common(struct exchange *x, const json_t *body, struct way_back *way, struct
         return -1;
     if (way->info.read_only && !way->want.dry_run)
         return err_set(err, ERR_READ_ONLY, "volume '%s' is read-only", way->info.name);
+    /* At once: a frozen volume's own changes never get to the bucket, for which an undo waits first. */
+    if (way->info.frozen && !way->want.dry_run)
+        return err_set(err, ERR_READ_ONLY,
+                       "volume '%s' is frozen by its owner: 'holdfast thaw' ends that",
+                       way->info.name);
     way->done.limit = way->left.limit = (uint64_t)limit;
     way->done.room = way->left.room = EXCHANGE_LIST_ROOM / 2;
     way->want.volume = way->info.id;

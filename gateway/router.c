@@ -38,6 +38,7 @@ static const struct exchange_route routes[] = {
     { "GET", "v1/volumes", NAME, false, NULL, NULL, gateway_volumes_show },
     { "PATCH", "v1/volumes", NAME, false, NULL, NULL, gateway_volumes_set },
     { "DELETE", "v1/volumes", NAME, false, NULL, NULL, gateway_volumes_delete },
+    { "POST", "v1/freeze", NOTHING, false, NULL, NULL, gateway_volumes_freeze },
     { "GET", "v1/mounts", NOTHING, false, NULL, NULL, gateway_mounts_list },
     { "POST", "v1/mounts", NOTHING, false, NULL, NULL, gateway_mounts_create },
     { "DELETE", "v1/mounts", NAME, false, NULL, NULL, gateway_mounts_delete },

@@ -12,7 +12,7 @@ int gateway_auth_check(const struct exchange *x, struct err *err) MUST_CHECK;
 exchange_fn gateway_files_get, gateway_files_put_begin, gateway_files_put_end, gateway_files_delete;
 exchange_chunk_fn gateway_files_put_chunk;
 exchange_fn gateway_volumes_list, gateway_volumes_create, gateway_volumes_show, gateway_volumes_set,
-    gateway_volumes_delete;
+    gateway_volumes_delete, gateway_volumes_freeze;
 exchange_fn gateway_tree_list, gateway_tree_stat, gateway_tree_ops;
 exchange_fn gateway_find_paths;
 exchange_fn gateway_history_list, gateway_history_trash;

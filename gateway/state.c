@@ -193,6 +193,15 @@ add_places(const struct exchange *x, int64_t oldest, const struct mount_counts *
            set(out, "version", json_string(HOLDFAST_VERSION));
 }
 
+static int
+note_frozen(void *arg, const struct volume_info *info, struct err *err)
+{
+    json_t *names = arg;
+    if (!info->frozen)
+        return 0;
+    return json_array_append_new(names, json_string(info->name)) < 0 ? err_nomem(err) : 0;
+}
+
 int
 gateway_state_status(struct exchange *x, struct err *err)
 {
@@ -206,10 +215,15 @@ gateway_state_status(struct exchange *x, struct err *err)
         return -1;
     if (x->gateway->mounts && mount_each(x->gateway->mounts, count_mount, &counts, err) < 0)
         return -1;
-    json_t *out =
-        json_pack("{s:o, s:o, s:o, s:{s:I, s:I}}", "store", store_json(&status), "cache",
-                  cache_json(&status.cache), "reading", reading_json(&status.reading), "history",
-                  "versions", (json_int_t)kept.versions, "bytes", (json_int_t)kept.bytes);
+    scope_json *frozen = json_array();
+    if (!frozen)
+        return err_nomem(err);
+    if (volume_each(x->gateway->service, note_frozen, frozen, err) < 0)
+        return -1;
+    json_t *out = json_pack("{s:O, s:o, s:o, s:o, s:{s:I, s:I}}", "frozen", frozen, "store",
+                            store_json(&status), "cache", cache_json(&status.cache), "reading",
+                            reading_json(&status.reading), "history", "versions",
+                            (json_int_t)kept.versions, "bytes", (json_int_t)kept.bytes);
     if (out && (add_numbers(&status, out) || add_places(x, oldest, &counts, out))) {
         json_decref(out);
         out = NULL;

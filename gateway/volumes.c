@@ -16,12 +16,13 @@ settings_json(const struct volume_info *info)
     char rule[SCHEDULE_TEXT_SIZE];
     time_rfc3339(info->created_ns, created, sizeof(created));
     schedule_print(&info->snapshots, rule);
-    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:b, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "id",
-                     info->name, "name", info->name, "prefix", info->prefix, "read_only",
-                     (int)info->read_only, "sync", info->sync_close ? "close" : "background",
-                     "conflict_copy", (int)info->conflict_copy, "stale_reads",
-                     volume_stale_word(info->stale_reads), "quota", (json_int_t)info->quota,
-                     "history_days", (json_int_t)(info->history_ns / DAY_NS), "history_versions",
+    return json_pack("{s:s, s:s, s:s, s:b, s:b, s:s, s:b, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:s}",
+                     "id", info->name, "name", info->name, "prefix", info->prefix, "read_only",
+                     (int)info->read_only, "frozen", (int)info->frozen, "sync",
+                     info->sync_close ? "close" : "background", "conflict_copy",
+                     (int)info->conflict_copy, "stale_reads", volume_stale_word(info->stale_reads),
+                     "quota", (json_int_t)info->quota, "history_days",
+                     (json_int_t)(info->history_ns / DAY_NS), "history_versions",
                      (json_int_t)info->history_count, "created", created, "storage_class",
                      info->storage_class, "encryption", info->encryption, "snapshots", rule);
 }
@@ -192,4 +193,23 @@ gateway_volumes_delete(struct exchange *x, struct err *err)
         return -1;
     x->reply.status = 204;
     return 0;
+}
+
+/* The emergency stop: works while the store is away, and whatever else is going on. */
+int
+gateway_volumes_freeze(struct exchange *x, struct err *err)
+{
+    static const char *const known[] = { "volume", "frozen", NULL };
+    const char *name = NULL;
+    bool frozen = true;
+    unsigned changed = 0;
+    scope_json *body = exchange_json(x, err);
+    if (!body || exchange_known_fields(body, known, err) < 0 ||
+        json_opt_str(body, "volume", &name, err) < 0 ||
+        json_opt_bool(body, "frozen", &frozen, err) < 0 ||
+        (name && path_check_volume(name, err) < 0) ||
+        volume_freeze(x->gateway->service, name, frozen, &changed, err) < 0)
+        return -1;
+    return exchange_reply_json(
+        x, 200, json_pack("{s:b, s:i}", "frozen", (int)frozen, "changed", (int)changed), err);
 }

@@ -41,6 +41,7 @@ make_status(struct session *session, struct buf *out, struct err *err)
         .run = session->run,
         .read_only = session->args.read_only || info.read_only,
         .sync_close = info.sync_close,
+        .frozen = info.frozen,
         .store_ok = all->store_ok,
         .degraded = all->degraded,
         .denied = all->store_error_code == ERR_STORE_DENIED,

@@ -270,6 +270,8 @@ set_messages(struct line *line, const struct virtual_status *status)
                                                 "written, and is synced when it is back" },
         { !status->store_ok && status->denied,
           "the bucket refuses the gateway's keys: tell the owner; writes are kept here" },
+        { status->frozen, "the owner has frozen the volume: nothing can be written, and what is "
+                          "not in the bucket waits here; ask the owner" },
         { status->conflicts > 0, "there are conflicts: cat .holdfast/conflicts" },
         { status->disk_low, "the gateway's disk is low: writes may be slow or refused" },
         { status->reads.changed > 0, "others changed files that this run has read: read them again "
@@ -298,7 +300,7 @@ virtual_status(const struct virtual_status *status, struct buf *out, struct err 
     set_count(&line, "conflicts", status->conflicts);
     set_store(&line, status);
     set_reads(&line, status);
-    set(&line, "frozen", json_null());
+    set(&line, "frozen", json_boolean(status->frozen));
     set_quota(&line, status);
     set_count(&line, "history_days", (uint64_t)(status->history_ns / (86400 * NS_PER_S)));
     set_time(&line, "time", status->now_ns);

@@ -62,7 +62,7 @@ int virtual_readme(const char *volume, bool read_only, struct buf *out, struct e
 
 struct virtual_status {
     const char *volume, *folder, *run;
-    bool read_only, sync_close;
+    bool read_only, sync_close, frozen;
     bool store_ok, degraded, denied, disk_low;
     int64_t store_since_ns; /* wall, when store_ok is false */
     int64_t lease_end_ns;   /* wall, 0: none */

@@ -435,6 +435,7 @@ info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_inf
     out->sync_close = row->sync_close;
     out->conflict_copy = (row->options & INDEX_VOLUME_CONFLICT_COPY) != 0;
     out->stale_reads = stale_of(row);
+    out->frozen = (row->options & INDEX_VOLUME_HELD) != 0;
     out->quota = row->quota;
     out->history_ns = row->history_ns;
     out->history_count = row->history_count;

@@ -257,6 +257,8 @@ ensure_live(struct volume_file *file, const struct volume_ctx *ctx, struct err *
     struct inode *inode = file->inode;
     if (!file->writable)
         return err_set(err, ERR_DENIED, "the file is not open for writing");
+    if (hold_check(file->service, inode->volume, err) != 0)
+        return -1;
     if (inode->state == CONTENT_LIVE && inode->file != NULL)
         return 0;
     return content_begin_write_locked(file->service, ctx, inode, false, err);

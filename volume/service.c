@@ -88,6 +88,8 @@ service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
         return err_set(err, ERR_READ_ONLY, "mounted read-only");
     if (volume->read_only)
         return err_set(err, ERR_READ_ONLY, "volume '%s' is read-only", volume->name);
+    if (hold_check_row(volume, err) != 0)
+        return -1;
     if (atomic_load(&service->read_only))
         return err_set(err, ERR_READ_ONLY, "the gateway's own disk failed: see holdfast status");
     return reads_may_write(service, ctx, volume, err);
@@ -299,8 +301,9 @@ volume_service_start(struct volume_service *service, struct err *err)
     service->started = true;
     if (event_queue_start(service, err) != 0 || lease_keeper_start(service, err) != 0 ||
         sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0 ||
-        live_keeper_start(service, err) != 0 || prune_start(service, err) != 0 ||
-        snapshot_start(service, err) != 0 || timed_start(service, err) != 0)
+        hold_load(service, err) != 0 || live_keeper_start(service, err) != 0 ||
+        prune_start(service, err) != 0 || snapshot_start(service, err) != 0 ||
+        timed_start(service, err) != 0)
         return -1;
     return 0;
 }
@@ -361,6 +364,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     told_release(&service->told);
     reads_free(service->reads);
     free(service->found);
+    free(service->held);
     free(service->state_dir);
     free(service);
 }

@@ -197,7 +197,16 @@ struct volume_service {
     char store_error[LIMIT_ERR_MSG];
     enum err_code store_error_code;
     int64_t store_error_since_ns;
+    int64_t *held; /* hold.c: volumes that are frozen */
+    size_t held_count;
+    atomic_bool holds; /* there are some */
 };
+
+/* hold.c: ERR_READ_ONLY while the owner has frozen the volume; the second one reads no index. */
+int hold_load(struct volume_service *service, struct err *err) MUST_CHECK;
+int hold_check_row(const struct index_volume *volume, struct err *err) MUST_CHECK;
+int hold_check(struct volume_service *service, int64_t volume, struct err *err) MUST_CHECK;
+int hold_postpone(struct index_tx *tx, struct index_intent *row, struct err *err) MUST_CHECK;
 
 /* service.c */
 int64_t service_deadline(const struct volume_ctx *ctx);

@@ -177,6 +177,10 @@ step_advance(struct step *step, struct index_tx *tx, struct err *err)
         step->done = step->settled = true;
         return step->kv.has_intent ? index_intent_delete(tx, step->key, err) : 0;
     }
+    if (step->kv.has_intent && (step->kv.volume.options & INDEX_VOLUME_HELD) != 0) {
+        step->done = true;
+        return hold_postpone(tx, &step->kv.intent, err);
+    }
     /* Changed again while a worker was at it. */
     if (step->kv.has_intent && rest_holds(&step->kv.intent)) {
         step->done = true;

@@ -204,7 +204,8 @@ run_volume(struct pass *pass, struct err *err)
     if (index_read(index, plan_tx, pass, err) != 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
     bool wanted = pass->plan.take && pass->changed;
-    if ((!wanted && pass->plan.drops == 0) || !is_ours(pass))
+    bool held = (pass->volume.options & INDEX_VOLUME_HELD) != 0;
+    if ((!wanted && pass->plan.drops == 0) || held || !is_ours(pass))
         return 0;
     struct err why = ERR_INIT;
     if (wanted && take(pass, &why) != 0)

@@ -96,6 +96,7 @@ struct volume_info {
     bool sync_close;
     bool conflict_copy; /* a conflict's loser also becomes a file beside the path */
     enum volume_stale_reads stale_reads;
+    bool frozen; /* volume_freeze() */
     uint64_t quota;
     int64_t history_ns;    /* 0: no history */
     int64_t history_count; /* at most so many versions of a path are kept, 0: any number */
@@ -133,6 +134,11 @@ int volume_each(struct volume_service *service, volume_info_fn *fn, void *arg,
 /* Changes read_only, sync_close, conflict_copy, stale_reads, quota, history, storage class, encryption, the rule of snapshots. */
 int volume_set(struct volume_service *service, const char *name,
                const struct volume_settings *settings, struct err *err) MUST_CHECK;
+/* The owner's emergency stop, of one volume or (`name` NULL) of all there are: until it is taken back no face writes, by files that are
+ * open already neither (but those that a kernel writes by itself, passthrough), and nothing of it goes to the bucket. Works while the
+ * store is away. `*changed`: volumes that were not so before. */
+int volume_freeze(struct volume_service *service, const char *name, bool frozen, unsigned *changed,
+                  struct err *err) MUST_CHECK;
 /* Forgets the volume; the objects stay in the bucket. ERR_BUSY while something is unsynced (unless `force`) or open. */
 int volume_delete(struct volume_service *service, const char *name, bool force,
                   struct err *err) MUST_CHECK;

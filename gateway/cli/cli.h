@@ -168,7 +168,7 @@ int cli_take_json(struct cli *cli, int argc, char **argv);
 
 /* ---- the commands, by file ---- */
 cli_fn cmd_serve, cmd_config, cmd_version;
-cli_fn cmd_volume;
+cli_fn cmd_volume, cmd_freeze, cmd_thaw;
 /* The rule of a volume's snapshots, in `field`, and when the next one is due; nothing where there is none. */
 void show_rule(const json_t *answer, const char *field);
 cli_fn cmd_mount, cmd_umount, cmd_mounts;

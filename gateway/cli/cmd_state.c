@@ -68,6 +68,17 @@ limit_lines(const json_t *store)
 }
 
 static void
+frozen_line(const json_t *status)
+{
+    size_t i;
+    json_t *name;
+    json_array_foreach (json_object_get(status, "frozen"), i, name)
+        print_line("FROZEN     volume '%s': nothing is written, nothing goes to the bucket, until "
+                   "'holdfast thaw %s'",
+                   json_string_value(name), json_string_value(name));
+}
+
+static void
 store_lines(const json_t *store)
 {
     char since[40];
@@ -213,6 +224,7 @@ cmd_status(struct cli *cli, int argc, char **argv, struct err *err)
     scope_json *held = answer;
     if (cli->json)
         return print_json(held, err);
+    frozen_line(held);
     store_lines(json_object_get(held, "store"));
     request_lines(json_object_get(held, "store"));
     sync_lines(held);

@@ -124,6 +124,8 @@ show_volume(const json_t *v)
     print_line("conflicts  %lld", (long long)get_int(v, "conflicts"));
     print_line("sync       %s%s", get_text(v, "sync"),
                get_bool(v, "read_only") ? ", read-only" : "");
+    if (get_bool(v, "frozen"))
+        print_line("frozen     nothing is written, nothing goes to the bucket: 'holdfast thaw'");
     if (get_bool(v, "conflict_copy"))
         print_line("copies     a conflict's loser becomes a file beside the path");
     print_line("stale      %s", get_text(v, "stale_reads"));
@@ -296,4 +298,40 @@ cmd_volume(struct cli *cli, int argc, char **argv, struct err *err)
     const char *near = nearest_word(words[0], names);
     return err_set(err, ERR_USAGE, "unknown word '%s', did you mean 'volume %s'?", words[0],
                    near ? near : "list");
+}
+
+/* ---- the emergency stop ---- */
+static int
+set_frozen(struct cli *cli, int argc, char **argv, bool frozen, struct err *err)
+{
+    const char *words[1];
+    json_t *answer = NULL;
+    const struct cli_option options[] = { { NULL, 0, CLI_FLAG, NULL } };
+    int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 0, 1, words }, err);
+    if (count < 0 || (count == 1 && path_check_volume(words[0], err) < 0))
+        return -1;
+    json_t *body =
+        json_pack("{s:b, s:s*}", "frozen", (int)frozen, "volume", count == 1 ? words[0] : NULL);
+    if (!body)
+        return err_nomem(err);
+    if (client_json(cli, &(struct json_call){ "POST", "/v1/freeze", body, 60 }, &answer, err) < 0)
+        return -1;
+    scope_json *held = answer;
+    if (cli->json)
+        return print_json(held, err);
+    print_line("%s %lld volume%s", frozen ? "froze" : "thawed", (long long)get_int(held, "changed"),
+               get_int(held, "changed") == 1 ? "" : "s");
+    return 0;
+}
+
+int
+cmd_freeze(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    return set_frozen(cli, argc, argv, true, err);
+}
+
+int
+cmd_thaw(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    return set_frozen(cli, argc, argv, false, err);
 }

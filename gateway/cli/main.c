@@ -51,6 +51,11 @@ const struct cli_command cli_commands[] = {
       "  --read-only       nobody may change it (set: --read-write undoes it)\n  --force           "
       "delete: although something is unsynced\n",
       "holdfast volume create reports", cmd_volume },
+    { "freeze", "[VOLUME]", "emergency stop: no more writes, nothing goes to the bucket",
+      "  of one volume, or of all there are; works while the bucket is away\n"
+      "  what waits here waits on, until 'holdfast thaw'\n",
+      "holdfast freeze reports", cmd_freeze },
+    { "thaw", "[VOLUME]", "the end of a freeze", STANDARD, "holdfast thaw reports", cmd_thaw },
     { "mount", "VOLUME[@SNAPSHOT][/FOLDER] [PATH] [--read-only] [--lease MINUTES] [--run ID]",
       "show a volume as a directory",
       "  without PATH: the first free of /mnt/data/1, 2, ...; prints the path\n"
@@ -194,6 +199,7 @@ static const struct {
     const char *summary;
 } groups[] = {
     { "ls, stat, cat, put, get, rm, mkdir, mv, find", "files and folders of a volume" },
+    { "freeze, thaw", "emergency stop of a volume, or of all: nothing is written; its end" },
     { "history, diff, restore, undo, trash", "older versions, and the way back" },
 };
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))
