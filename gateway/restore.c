@@ -221,7 +221,7 @@ int
 gateway_restore_path(struct exchange *x, struct err *err)
 {
     static const char *const known[] = { "volume",  "path",  "path_hex",  "version", "at",
-                                         "dry_run", "limit", "timeout_s", NULL };
+                                         "dry_run", "limit", "timeout_s", "op",      NULL };
     return go_back(x, known, read_restore, volume_restore, err);
 }
 

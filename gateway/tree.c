@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/path.h"
+#include "gateway/edit.h"
 #include "gateway/router.h"
 
 #define PAGE_DEFAULT 1000
@@ -282,19 +283,36 @@ op_move(struct exchange *x, struct op *op, struct err *err)
     return exchange_reply_json(x, 200, gateway_tree_json(to_name.name, to_name.len, &attr), err);
 }
 
+static int
+op_edit(struct exchange *x, struct op *op, struct err *err)
+{
+    return gateway_edit_op(x, op->body, &op->info, err);
+}
+
+static int
+op_copy(struct exchange *x, struct op *op, struct err *err)
+{
+    return gateway_edit_copy(x, op->body, &op->info, err);
+}
+
 int
 gateway_tree_ops(struct exchange *x, struct err *err)
 {
     static const struct {
         const char *name;
         int (*fn)(struct exchange *x, struct op *op, struct err *err);
-    } ops[] = { { "mkdir", op_mkdir }, { "move", op_move } };
+    } ops[] = {
+        { "mkdir", op_mkdir }, { "move", op_move }, { "edit", op_edit }, { "copy", op_copy }
+    };
     const char *name;
     const char *volume;
     scope_json *body = exchange_json(x, err);
     struct op op = { .body = body };
-    if (!body || json_need_str(body, "op", &name, err) < 0 ||
-        json_need_str(body, "volume", &volume, err) < 0)
+    if (!body || json_need_str(body, "op", &name, err) < 0)
+        return -1;
+    if (strcmp(name, "restore") == 0)
+        return gateway_restore_path(x, err);
+    if (json_need_str(body, "volume", &volume, err) < 0)
         return -1;
     if (volume_find(x->gateway->service, volume, &op.info, err) < 0)
         return -1;
@@ -305,5 +323,6 @@ gateway_tree_ops(struct exchange *x, struct err *err)
         if (strcmp(ops[i].name, name) == 0)
             return ops[i].fn(x, &op, err);
     }
-    return err_set(err, ERR_UNSUPPORTED, "unknown operation '%s': mkdir and move are known", name);
+    return err_set(err, ERR_UNSUPPORTED,
+                   "unknown operation '%s': mkdir, move, copy, edit and restore are known", name);
 }

@@ -174,7 +174,7 @@ void show_rule(const json_t *answer, const char *field);
 cli_fn cmd_mount, cmd_umount, cmd_mounts;
 cli_fn cmd_run;
 cli_fn cmd_ls, cmd_stat, cmd_cat, cmd_put, cmd_get, cmd_rm, cmd_mkdir, cmd_mv;
-cli_fn cmd_find;
+cli_fn cmd_find, cmd_edit, cmd_cp;
 cli_fn cmd_conflicts;
 cli_fn cmd_history, cmd_trash;
 cli_fn cmd_restore, cmd_undo;

@@ -14,6 +14,8 @@ words(const char *separator)
 static const struct {
     const char *command, *words;
 } option_words[] = {
+    { "cp", "--replace" },
+    { "edit", "--old --new --all --edits --base --dry-run" },
     { "find", "--kind --newer --larger --limit --list" },
     { "history", "--limit" },
     { "events", "--since --follow" },

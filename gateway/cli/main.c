@@ -103,6 +103,20 @@ const struct cli_command cli_commands[] = {
       cmd_mkdir },
     { "mv", "VOLUME:/from VOLUME:/to [--replace]", "rename within a volume", NULL,
       "holdfast mv reports:/a.csv reports:/b.csv", cmd_mv },
+    { "cp", "VOLUME:/from VOLUME:/to [--replace]", "copy a file within a volume", NULL,
+      "holdfast cp reports:/a.csv reports:/b.csv", cmd_cp },
+    { "edit",
+      "VOLUME:/path --old TEXT --new TEXT [--all] | --edits FILE.json|- [--base V] [--dry-run]",
+      "replace parts of a text file, and show what differs",
+      "  --old, --new  TEXT occurs exactly once, or with --all at least once\n"
+      "  --edits FILE  a list of {\"old\", \"new\", \"all\"}, or {\"at\": \"start\"|\"end\", "
+      "\"new\"}; - is standard "
+      "input\n"
+      "  --base V      only if this is the version there now; else the one that is there when edit "
+      "starts\n"
+      "  --dry-run     only show it\n"
+      "  all edits apply to the file as it is, together or not at all\n",
+      "holdfast edit reports:/summary.md --old draft --new final", cmd_edit },
     { "find", "VOLUME[:/FOLDER] [GLOB] [--kind file|dir] [--newer T] [--larger SIZE] [--limit N]",
       "paths by a pattern, from the index",
       "  GLOB         * in one name, ** any folders, ?, [a-z], {a,b}; without a slash: a name "
@@ -198,7 +212,7 @@ static const struct {
     const char *names; /* in the order of cli_commands[] where the first stands */
     const char *summary;
 } groups[] = {
-    { "ls, stat, cat, put, get, rm, mkdir, mv, find", "files and folders of a volume" },
+    { "ls, stat, cat, put, get, rm, mkdir, mv, cp, edit, find", "files and folders of a volume" },
     { "freeze, thaw", "emergency stop of a volume, or of all: nothing is written; its end" },
     { "history, diff, restore, undo, trash", "older versions, and the way back" },
 };
