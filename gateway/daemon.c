@@ -296,6 +296,7 @@ open_volumes(struct daemon *d, struct err *err)
         .upload_threads = (unsigned)config_uint(c, "store.threads"),
         .fetch_threads = (unsigned)config_uint(c, "store.threads"),
         .list_ttl_ns = config_duration(c, "store.list-ttl"),
+        .change_log_ns = config_duration(c, "store.change-log"),
         .sync_rest_ns = config_duration(c, "sync.rest"),
         .sync_open_ns = config_duration(c, "sync.open"),
         .offline_start = config_bool(c, "store.offline-start"),

@@ -31,6 +31,8 @@ static const struct config_def defs[] = {
       "uploads, and fetches, at a time" },
     { "store", "list-ttl", "HOLDFAST_LIST_TTL", "list-ttl", CONFIG_DURATION, "30s", false,
       "how long a listing of the bucket is believed" },
+    { "store", "change-log", "HOLDFAST_CHANGE_LOG", "change-log", CONFIG_DURATION, "2s", false,
+      "how often other gateways' changes are asked for while a volume is in use, 0s: never" },
     { "store", "offline-start", "HOLDFAST_OFFLINE_START", "offline-start", CONFIG_BOOL, "no", false,
       "start although the store is away" },
     { "sync", "rest", "HOLDFAST_SYNC_REST", "sync-rest", CONFIG_DURATION, "1s", false,

@@ -84,7 +84,10 @@ attr_believe(const struct volume_service *service, const struct index_node *dir,
 {
     int64_t ttl = service->list_ttl_ns;
     attr->fresh_ns = dir == NULL ? ttl : 0;
-    if (dir == NULL || !service_listed(service, dir))
+    if (dir == NULL)
+        return;
+    changelog_used(service, dir->volume);
+    if (!service_listed(service, dir) || dir->listed_ns <= changelog_swept_ns(service, dir->volume))
         return;
     /* The wall clock may have been set meanwhile. */
     int64_t left = dir->listed_ns + ttl - clock_wall_ns();

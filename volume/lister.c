@@ -22,6 +22,7 @@ struct list_job {
     uint64_t progress;
     bool background; /* queued behind others: who waits for it runs it itself */
     bool running, done;
+    bool again; /* asked for while it ran: what it saw may be older */
     int rc;
     struct err err;
 };
@@ -103,8 +104,13 @@ run_job(void *arg)
         job->done = true;
         pthread_cond_broadcast(&lister->moved);
     }
+    bool again = mine && job->again;
+    struct volume_service *service = job->service;
+    int64_t dir = job->dir;
     unref_job_locked(lister, job);
     pthread_mutex_unlock(&lister->lock);
+    if (again && !atomic_load(&service->stopping))
+        bucket_refresh_dir(service, dir);
 }
 
 /* Gives the job, which nobody runs yet, to the foreground threads; without a place there it runs here. */
@@ -295,6 +301,25 @@ bucket_refresh_dir(struct volume_service *service, int64_t dir)
         return;
     /* No place: whoever has joined meanwhile runs it. */
     leave_job(lister, job);
+}
+
+bool
+lister_renew(struct volume_service *service, int64_t dir)
+{
+    struct lister *lister = service->lister;
+    if (lister == NULL || lister->background == NULL)
+        return true;
+    pthread_mutex_lock(&lister->lock);
+    struct list_job *job = find_job_locked(lister, dir);
+    if (job != NULL && job->running)
+        job->again = true;
+    pthread_mutex_unlock(&lister->lock);
+    if (job != NULL)
+        return true;
+    if (pool_queued(lister->background) > QUEUE_MAX / 2)
+        return false;
+    bucket_refresh_dir(service, dir);
+    return true;
 }
 
 /* ---- what cannot be shown ---- */

@@ -163,8 +163,9 @@ merge_prefix(struct index_tx *tx, struct listing_call *call, const struct listin
 }
 
 /* The same bytes under another time: a client has written the object's metadata anew (chmod by s3fs is a copy onto itself). */
-static int
-mark_changed(struct index_tx *tx, struct listing_call *call, int64_t id, struct err *err)
+int
+listing_mark_changed(struct index_tx *tx, struct volume_service *service, int64_t id,
+                     struct err *err)
 {
     struct index_node node;
     struct index_content content;
@@ -184,7 +185,7 @@ mark_changed(struct index_tx *tx, struct listing_call *call, int64_t id, struct 
                               content.state != CONTENT_CLEAN))
         return 0;
     node.flags |= INDEX_NODE_META_UNKNOWN;
-    event_emit(call->service, VOLUME_EVENT_CHANGED, &node, 0);
+    event_emit(service, VOLUME_EVENT_CHANGED, &node, 0);
     return index_node_update(tx, &node, err);
 }
 
@@ -194,7 +195,7 @@ note_time(struct index_tx *tx, struct listing_call *call, const struct listing_e
 {
     if (row->modified_ns == entry->mtime_ns || row->sequence > call->sequence)
         return 0;
-    if (row->modified_ns != 0 && mark_changed(tx, call, row->owner, err) != 0)
+    if (row->modified_ns != 0 && listing_mark_changed(tx, call->service, row->owner, err) != 0)
         return -1;
     row->modified_ns = entry->mtime_ns;
     return index_key_put(tx, row, err);

@@ -95,6 +95,7 @@ compare_ids(const void *a, const void *b)
 
 #define BARE_MAX 64u
 #define BARE_STEP 512u
+#define MISSING_FOLDERS 1024u
 struct bare_folders {
     struct index_tx *tx;
     struct listing_call *call;
@@ -129,6 +130,10 @@ find_bare(void *arg, const struct index_node *row, struct err *err)
         (shown->count > 0 &&
          bsearch(&row->id, shown->id, shown->count, sizeof(*shown->id), compare_ids) != NULL))
         return 0;
+    /* Its marker alone would show it. */
+    if ((row->flags & INDEX_NODE_MARKER) != 0 && row->key[0] != '\0' &&
+        bare->call->missing.count < MISSING_FOLDERS)
+        return listing_keys_add(&bare->call->missing, row->key, err);
     if (is_bare(bare->tx, row, &found, err) != 0)
         return -1;
     if (found)
@@ -179,5 +184,7 @@ listing_absent_folders(struct listing_call *call, struct err *err)
         if (index_read(index, find_bare_tx, &bare, err) != 0)
             return -1;
     } while (bare.seen == BARE_STEP && bare.count < BARE_MAX);
+    if (call->missing.count > 0 && listing_absent_ask(call, err) != 0)
+        return -1;
     return bare.count == 0 ? 0 : index_write(index, INDEX_NORMAL, end_bare_tx, &bare, err);
 }

@@ -24,6 +24,9 @@ struct heads *lister_heads(struct volume_service *service);
 
 /* listing.c: lists a folder's prefix and merges it batch by batch; blocks. For lister.c alone. */
 int listing_run(struct volume_service *service, int64_t dir, struct err *err) MUST_CHECK;
+/* A node's object has the same bytes and maybe other attributes: they are asked for again. Inside index functions. */
+int listing_mark_changed(struct index_tx *tx, struct volume_service *service, int64_t id,
+                         struct err *err) MUST_CHECK;
 
 /* lister.c: one listing of a folder at a time, shared by all who wait for it; bucket_list_dir() waits as long as it moves. */
 /* Waits until the listing (begun if there is none) has moved on from `*seen`, 0 at first; `*done`: it has ended well. */
@@ -31,6 +34,8 @@ int lister_step(struct volume_service *service, const struct volume_ctx *ctx, in
                 uint64_t *seen, bool *done, struct err *err) MUST_CHECK;
 /* Waits for a listing, but not longer than that. */
 void lister_await(struct volume_service *service, int64_t dir, int64_t patience_ns);
+/* The folder is listed in the background by a listing that begins from now on; false: not now, too many wait. */
+bool lister_renew(struct volume_service *service, int64_t dir);
 /* A batch of the folder's listing was merged. */
 void lister_progress(struct volume_service *service, int64_t dir);
 /* What the last listing of this folder could not show. */

@@ -200,7 +200,9 @@ service_listed(const struct volume_service *service, const struct index_node *di
 bool
 service_listed_lately(const struct volume_service *service, const struct index_node *dir)
 {
-    return service_listed(service, dir) && clock_wall_ns() - dir->listed_ns <= service->list_ttl_ns;
+    return service_listed(service, dir) &&
+           clock_wall_ns() - dir->listed_ns <= service->list_ttl_ns &&
+           dir->listed_ns > changelog_swept_ns(service, dir->volume);
 }
 
 static void
@@ -248,8 +250,8 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     unsigned slots = args->fetch_threads > 0 ? args->fetch_threads : 16;
     if (fetcher_open(service, slots, err) != 0 || lease_keeper_open(service, err) != 0 ||
         sync_engine_open(service, err) != 0 || uploads_open(service, err) != 0 ||
-        lister_open(service, err) != 0 || recover_state(service, err) != 0 ||
-        told_start(&service->told, err) != 0)
+        lister_open(service, err) != 0 || changelog_open(service, args->change_log_ns, err) != 0 ||
+        recover_state(service, err) != 0 || told_start(&service->told, err) != 0)
         return -1;
     if (index_write(service->index, durability, opened_tx, service, err) != 0)
         return -1;
@@ -299,6 +301,8 @@ int
 volume_service_start(struct volume_service *service, struct err *err)
 {
     service->started = true;
+    if (changelog_start(service, err) != 0)
+        return -1;
     if (event_queue_start(service, err) != 0 || lease_keeper_start(service, err) != 0 ||
         sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0 ||
         hold_load(service, err) != 0 || live_keeper_start(service, err) != 0 ||
@@ -333,6 +337,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     snapshot_stop(service);
     live_keeper_close(service);
     sync_engine_close(service, deadline_ns);
+    changelog_close(service); /* the lister is still there */
     uploads_close(service);
     fetcher_close(service);
     lister_close(service);
@@ -340,6 +345,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     lease_keeper_close(service);
     event_queue_close(service);
     sync_engine_release(service);
+    changelog_release(service);
     uploads_release(service);
     if (service->index != NULL && service->cache != NULL)
         drop_flush(service);

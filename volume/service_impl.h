@@ -114,6 +114,7 @@ struct lister;
 struct uploads;
 struct ticker;
 struct reads;
+struct changelog;
 
 /* gone.c: keys whose objects ended lately. */
 #define GONE_KEYS 1024u
@@ -162,7 +163,8 @@ struct volume_service {
     struct sync_engine *sync;
     struct event_queue *events;
     struct lease_keeper *leases;
-    struct live_keeper *live; /* NULL: files that stay open are synced by a barrier only */
+    struct changelog *changelog; /* NULL: the gateway neither tells nor asks what changes */
+    struct live_keeper *live;    /* NULL: files that stay open are synced by a barrier only */
     struct lister *lister;
     struct uploads *uploads;
     struct ticker *pruner, *publisher, *timer;
@@ -611,6 +613,21 @@ int lease_keeper_start(struct volume_service *service, struct err *err) MUST_CHE
 void lease_keeper_close(struct volume_service *service);
 bool lease_keeper_held(struct volume_service *service, const struct index_volume *volume,
                        uint64_t *epoch);
+
+/* changelog.c: what gateways of one bucket tell each other (docs/mechanisms.md section 8). Closing, behind the sync engine,
+ * tells what is left. */
+int changelog_open(struct volume_service *service, int64_t poll_ns, struct err *err) MUST_CHECK;
+int changelog_start(struct volume_service *service, struct err *err) MUST_CHECK;
+void changelog_close(struct volume_service *service);
+void changelog_release(struct volume_service *service);
+/* Somebody looks at the volume, or changes it: it is followed. Cheap, under any lock. */
+void changelog_used(const struct volume_service *service, int64_t volume);
+/* Wall: listings of the volume's folders from before are old, 0: none is. */
+int64_t changelog_swept_ns(const struct volume_service *service, int64_t volume);
+struct key_view;
+/* The object at `key` is as `have` says since a request of ours. Inside index functions. */
+void changelog_note(struct volume_service *service, const char *key, const struct key_view *kv,
+                    const struct sync_have *have);
 
 /* events.c */
 int event_queue_open(struct volume_service *service, struct err *err) MUST_CHECK;

@@ -224,6 +224,8 @@ step_judge_tx(struct index_tx *tx, void *arg, struct err *err)
         text_set(step->kv.intent.last_error, step->error);
     if (apply(step, tx, &step->effect, step->has_attrs ? &step->attrs : NULL, err) != 0)
         return -1;
+    if ((step->effect.bits & SYNC_SET_HAVE) != 0 && sent.op != SYNC_OP_NONE)
+        changelog_note(step->service, step->key, &step->kv, &step->effect.have);
     /* The row says when to come back; to go on here would hammer a store in trouble. */
     step->done |= (step->effect.bits & SYNC_BACK_OFF) != 0;
     if ((step->effect.bits & SYNC_LOOK_AGAIN) != 0 && sent.op != SYNC_OP_NONE)

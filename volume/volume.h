@@ -48,6 +48,8 @@ struct volume_service_args {
         sync_rest_ns; /* what mounts change goes to the bucket once its key has rested so long; 0: at once */
     int64_t
         sync_open_ns; /* how often a file that stays open and changes is uploaded; 0: when it is closed, or by a barrier */
+    int64_t
+        change_log_ns; /* how often what other gateways changed is asked for while a volume is in use; 0: never, and nothing is told them */
     bool offline_start; /* true: start although the store is away (state must have been bound to it before) */
 };
 

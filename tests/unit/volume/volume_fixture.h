@@ -288,7 +288,7 @@ struct rig_options {
     uint64_t quota;
     uint64_t cache_bytes;
     bool sync_close;
-    int64_t list_ttl_ns, sync_open_ns, sync_rest_ns;
+    int64_t list_ttl_ns, sync_open_ns, sync_rest_ns, change_log_ns;
     const struct volume_carried *carried;
 };
 
@@ -309,6 +309,7 @@ rig_serve(const struct rig_options *options)
         .upload_threads = 4,
         .list_ttl_ns = options->list_ttl_ns > 0 ? options->list_ttl_ns : 3600 * NS_PER_S,
         .sync_open_ns = options->sync_open_ns,
+        .change_log_ns = options->change_log_ns,
         .sync_rest_ns = options->sync_rest_ns,
         .carried = options->carried,
     };
