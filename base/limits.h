@@ -9,6 +9,7 @@
 #define LIMIT_PATH 1024
 #define LIMIT_VOLUME_NAME 63
 #define LIMIT_PATH_DEPTH 256
+#define LIMIT_LABEL 64 /* what people call a token or a link */
 
 /* One error message, one log line. */
 #define LIMIT_ERR_MSG 384

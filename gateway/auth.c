@@ -17,18 +17,21 @@ check_host(const struct exchange *x, struct err *err)
 }
 
 static int
-check_token(const struct exchange *x, struct err *err)
+check_token(struct exchange *x, struct err *err)
 {
     static const char scheme[] = "Bearer ";
     const char *value = exchange_header(x, "Authorization");
     if (!value)
         return err_set(err, ERR_UNAUTHENTICATED,
-                       "send 'Authorization: Bearer TOKEN' with the token from STATE/token");
+                       "send 'Authorization: Bearer TOKEN' with one of 'holdfast token create', or "
+                       "that of STATE/token");
     const char *token = value + sizeof(scheme) - 1;
-    if (strncasecmp(value, scheme, sizeof(scheme) - 1) != 0 ||
-        strlen(token) != GATEWAY_TOKEN_SIZE - 1 ||
+    if (strncasecmp(value, scheme, sizeof(scheme) - 1) != 0)
+        return err_set(err, ERR_UNAUTHENTICATED, "'Authorization' must be 'Bearer TOKEN'");
+    if (strlen(token) != GATEWAY_TOKEN_SIZE - 1 ||
         !hash_equal(token, x->gateway->token, GATEWAY_TOKEN_SIZE - 1))
-        return err_set(err, ERR_UNAUTHENTICATED, "the token is wrong");
+        return gateway_tokens_login(x, token, err);
+    gateway_access_all(GATEWAY_OWNER, &x->access);
     return 0;
 }
 
@@ -60,10 +63,12 @@ check_origin(const struct exchange *x, struct err *err)
 }
 
 int
-gateway_auth_check(const struct exchange *x, struct err *err)
+gateway_auth_check(struct exchange *x, struct err *err)
 {
-    if (x->local)
+    if (x->local) {
+        gateway_access_all(GATEWAY_LOCAL, &x->access);
         return 0;
+    }
     if (check_host(x, err) < 0 || check_origin(x, err) < 0)
         return -1;
     return check_token(x, err);

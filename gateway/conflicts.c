@@ -50,6 +50,8 @@ add_conflict(void *arg, const struct index_conflict *row, struct err *err)
     char number[24];
     if (listing->run[0] != '\0' && strcmp(listing->run, row->run) != 0)
         return 0;
+    if (!gateway_access_sees(&listing->x->access, row->volume, row->path))
+        return 0;
     (void)snprintf(number, sizeof(number), "%lld", (long long)row->volume);
     const char *volume = json_string_value(json_object_get(listing->volumes, number));
     json_t *item = conflict_json(row, volume ? volume : "");
@@ -208,7 +210,7 @@ send_mine(struct exchange *x, const struct volume_ctx *ctx, struct err *err)
         return err_nomem(err);
     mine->service = x->gateway->service;
     mine->ctx = *ctx;
-    mine->ctx.run = "";
+    mine->ctx.run = mine->ctx.actor = ""; /* they outlive the request */
     text_set(mine->id, x->name);
     x->reply.stream = (struct exchange_stream){ mine_read, free, mine, (uint64_t)size };
     return 0;

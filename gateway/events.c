@@ -18,7 +18,9 @@ struct follow {
     struct feed_query query;
     char volume[LIMIT_VOLUME_NAME + 1];
     char folder[LIMIT_PATH + 1];
-    struct buf out; /* not taken by the connection yet */
+    const struct gateway *gateway;
+    char token[ULID_SIZE]; /* whose stream it is; "": the owner's */
+    struct buf out;        /* not taken by the connection yet */
     size_t taken;
 };
 
@@ -43,6 +45,14 @@ read_filter(struct exchange *x, struct follow *follow, struct err *err)
         gateway_tree_prefix(x, follow->folder, err) < 0)
         return -1;
     text_set(follow->volume, buf_cstr(&name));
+    if (x->access.volume != 0 && follow->volume[0] == '\0') {
+        text_set(follow->volume, x->access.volume_name);
+        if (follow->folder[0] == '\0')
+            text_set(follow->folder, x->access.folder);
+    }
+    if (gateway_access_reaches(&x->access, follow->volume, follow->folder, err) < 0)
+        return -1;
+    text_set(follow->token, x->access.id);
     follow->query.volume = follow->volume;
     follow->query.folder = follow->folder;
     if (follow->folder[0] != '\0' && follow->volume[0] == '\0')
@@ -75,6 +85,9 @@ fill_stream(struct follow *follow, struct err *err)
     follow->query.limit = STREAM_ITEMS;
     if (feed_read(follow->feed, &follow->query, clock_mono_ns() + BEAT_NS, add_event, follow, err) <
         0)
+        return -1;
+    /* What happens after a token was revoked is not for it. */
+    if (follow->token[0] != '\0' && gateway_tokens_check(follow->gateway, follow->token, err) < 0)
         return -1;
     if (follow->query.gap) { /* it stands before what was told now */
         scope_buf items = follow->out;
@@ -177,6 +190,7 @@ gateway_events(struct exchange *x, struct err *err)
     scope(follow_free_ptr) struct follow *follow = calloc(1, sizeof(*follow));
     if (!follow)
         return err_nomem(err);
+    follow->gateway = x->gateway;
     follow->feed = x->gateway->feed;
     buf_init(&follow->out, 4u << 20);
     if (read_since(x, &follow->query.since, err) < 0 || read_filter(x, follow, err) < 0 ||

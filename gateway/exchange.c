@@ -202,8 +202,10 @@ exchange_ctx(const struct exchange *x, unsigned seconds, struct volume_ctx *ctx)
     if (exchange_prefers(x, "wait", &wait) && wait > 3600)
         wait = 3600;
     *ctx = (struct volume_ctx){
-        .actor = x->local ? "cli" : "http",
-        .run = run && ulid_valid(run) ? run : "",
+        .actor = x->access.actor,
+        .run = x->access.run[0] != '\0' ? x->access.run
+               : run && ulid_valid(run) ? run
+                                        : "",
         .uid = x->gateway->uid,
         .gid = x->gateway->gid,
         .deadline_ns = clock_mono_ns() + (int64_t)wait * NS_PER_S,

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/ulid.h"
+#include "gateway/access.h"
 #include "gateway/gateway.h"
 #include "gateway/request.h"
 
@@ -32,7 +33,7 @@ struct exchange_route {
     const char *method;
     const char *prefix; /* without slashes at the ends */
     enum exchange_takes takes;
-    bool open;                /* without a login: liveness only */
+    struct gateway_need need; /* who may: nobody, when nothing is said */
     exchange_fn *begin;       /* head complete, body not yet read; may be NULL */
     exchange_chunk_fn *chunk; /* NULL: a body is collected in x->body (at most LIMIT_JSON_DOC) */
     exchange_fn *end;
@@ -60,7 +61,8 @@ struct exchange_reply {
 
 struct exchange {
     const struct gateway *gateway;
-    bool local; /* came over STATE/holdfast.sock; the peer's uid was checked */
+    bool local;                   /* came over STATE/holdfast.sock; the peer's uid was checked */
+    struct gateway_access access; /* who asks */
     char method[16];
     char *raw; /* the target as sent */
     struct gateway_request_target target;
@@ -115,7 +117,7 @@ void exchange_reply_problem(struct exchange *x, const struct err *why);
 json_t *exchange_json(struct exchange *x, struct err *err) MUST_CHECK;
 /* Refuses a field that is not in `known` (ends with NULL), so that a misspelt one is not silently without effect. */
 int exchange_known_fields(const json_t *body, const char *const *known, struct err *err) MUST_CHECK;
-/* Who asks: actor from the way in, run from the header "Holdfast-Run", deadline from "Prefer: wait=S" or `seconds`. */
+/* Who asks: actor from the login, run from the token that is bound to one or the header "Holdfast-Run", deadline from "Prefer: wait=S" or `seconds`. */
 void exchange_ctx(const struct exchange *x, unsigned seconds, struct volume_ctx *ctx);
 /* Whether "Prefer" names this preference (RFC 7240); `value` (may be NULL) gets what stands behind '='. */
 bool exchange_prefers(const struct exchange *x, const char *name, uint64_t *value);

@@ -201,7 +201,7 @@ get_present(struct exchange *x, const struct volume_info *info, const char *want
     if (strcmp(x->method, "HEAD") == 0)
         reader->ctx.run = ""; /* reads nothing */
     reader->file = open_version(x, &reader->ctx, info->id, &attr, err);
-    reader->ctx.run = ""; /* the request's headers go before the bytes do */
+    reader->ctx.run = reader->ctx.actor = ""; /* the request's headers go before the bytes do */
     if (!reader->file) {
         free(reader);
         return -1;
@@ -283,7 +283,7 @@ get_old(struct exchange *x, const struct volume_version *version, struct err *er
     (void)snprintf(old->id, sizeof(old->id), "%s", version->id);
     old->service = x->gateway->service;
     exchange_ctx(x, 60, &old->ctx);
-    old->ctx.run = "";
+    old->ctx.run = old->ctx.actor = ""; /* they outlive the request */
     int rc = gateway_files_answer(x, &old->part, &attr, true, err);
     if (rc < 0 || x->reply.status == 304 || old->part.size == 0) {
         free(old);
@@ -301,7 +301,9 @@ get_version(struct exchange *x, const struct volume_info *info, const char *whic
     struct volume_version version;
     struct volume_ctx ctx;
     struct err seen = ERR_INIT;
-    struct volume_history_want want = { .volume = info->id, .path = x->path };
+    struct volume_history_want want = { .volume = info->id,
+                                        .path = x->path,
+                                        .within = gateway_access_within(&x->access) };
     exchange_ctx(x, 30, &ctx);
     bool there = volume_resolve(x->gateway->service, &ctx, info->id, x->path, &attr, &seen) == 0;
     if (there && attr.kind == INDEX_FILE && strcmp(attr.version, which) == 0)

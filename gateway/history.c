@@ -50,8 +50,10 @@ version_json(const struct volume_version *v)
 
 /* Each "VOLUME:PATH" of a mark. */
 static json_t *
-inputs_json(const char *text, struct err *err)
+inputs_json(const struct gateway_access *access, const char *text, struct err *err)
 {
+    struct err outside = ERR_INIT;
+    char volume[LIMIT_VOLUME_NAME + 1];
     json_t *list = json_array();
     scope_buf path;
     buf_init(&path, 4 * LIMIT_PATH);
@@ -59,11 +61,15 @@ inputs_json(const char *text, struct err *err)
     while (ok && *text != '\0') {
         size_t len = strcspn(text, " "), name = strcspn(text, ":");
         json_t *item = NULL;
+        bool seen = true;
         buf_clear(&path);
-        if (name < len && percent_decode(text + name + 1, len - name - 1, &path, err) == 0)
+        if (name < len && percent_decode(text + name + 1, len - name - 1, &path, err) == 0) {
+            (void)snprintf(volume, sizeof(volume), "%.*s", (int)name, text);
+            seen = gateway_access_reaches(access, volume, buf_cstr(&path), &outside) == 0;
             item = json_pack("{s:s#}", "volume", text, (int)name);
+        }
         ok = item && gateway_tree_text(item, "path", buf_cstr(&path), path.len) == 0;
-        ok = ok && json_array_append(list, item) == 0;
+        ok = ok && (!seen || json_array_append(list, item) == 0);
         json_decref(item);
         text += len + (text[len] == ' ');
     }
@@ -76,9 +82,10 @@ inputs_json(const char *text, struct err *err)
 
 /* What is known of the inputs of who wrote it: nothing to say is no member. */
 static int
-set_stale(json_t *object, const struct index_stale *mark, struct err *err)
+set_stale(json_t *object, const struct gateway_access *access, const struct index_stale *mark,
+          struct err *err)
 {
-    json_t *inputs = inputs_json(mark->inputs, err);
+    json_t *inputs = inputs_json(access, mark->inputs, err);
     json_t *stale = inputs ? json_pack("{s:I, s:b, s:o}", "changed", (json_int_t)mark->changed,
                                        "complete", (int)!mark->incomplete, "inputs", inputs)
                            : NULL;
@@ -88,6 +95,7 @@ set_stale(json_t *object, const struct index_stale *mark, struct err *err)
 struct versions {
     struct exchange_list list;
     struct volume_service *service;
+    const struct gateway_access *access;
 };
 
 static int
@@ -100,7 +108,7 @@ add_version(void *arg, const struct volume_version *version, struct err *err)
     if (!mark || !object)
         return err_nomem(err);
     if (volume_reads_mark(versions->service, version->version, mark, &none) == 0) {
-        if (set_stale(object, mark, err) < 0)
+        if (set_stale(object, versions->access, mark, err) < 0)
             return -1;
     } else if (none.code != ERR_NOT_FOUND) {
         return err_set(err, none.code, "%s", none.msg);
@@ -128,8 +136,10 @@ gateway_history_list(struct exchange *x, struct err *err)
     struct volume_ctx ctx;
     scope_json *items = json_array();
     struct versions versions = { .list = { .items = items, .room = EXCHANGE_LIST_ROOM },
-                                 .service = x->gateway->service };
-    struct volume_history_want want = { .path = x->path };
+                                 .service = x->gateway->service,
+                                 .access = &x->access };
+    struct volume_history_want want = { .path = x->path,
+                                        .within = gateway_access_within(&x->access) };
     if (!items)
         return err_nomem(err);
     exchange_ctx(x, 30, &ctx);
@@ -153,7 +163,8 @@ gateway_history_trash(struct exchange *x, struct err *err)
     char prefix[LIMIT_PATH + 1];
     scope_json *items = json_array();
     struct versions versions = { .list = { .items = items, .room = EXCHANGE_LIST_ROOM },
-                                 .service = x->gateway->service };
+                                 .service = x->gateway->service,
+                                 .access = &x->access };
     struct volume_history_want want = { .path = prefix };
     if (!items)
         return err_nomem(err);

@@ -33,11 +33,18 @@ mount_json(const struct mount_info *info)
                      "error", info->error[0] != '\0' ? info->error : NULL);
 }
 
+struct listing {
+    const struct gateway_access *access;
+    json_t *list;
+};
+
 static int
 add_mount(void *arg, const struct mount_info *info, struct err *err)
 {
-    json_t *list = arg;
-    return json_array_append_new(list, mount_json(info)) < 0 ? err_nomem(err) : 0;
+    struct listing *listing = arg;
+    if (!gateway_access_sees(listing->access, info->volume, info->folder))
+        return 0;
+    return json_array_append_new(listing->list, mount_json(info)) < 0 ? err_nomem(err) : 0;
 }
 
 int
@@ -46,7 +53,8 @@ gateway_mounts_list(struct exchange *x, struct err *err)
     scope_json *list = json_array();
     if (!list)
         return err_nomem(err);
-    if (x->gateway->mounts && mount_each(x->gateway->mounts, add_mount, list, err) < 0)
+    struct listing listing = { &x->access, list };
+    if (x->gateway->mounts && mount_each(x->gateway->mounts, add_mount, &listing, err) < 0)
         return -1;
     return exchange_reply_json(x, 200, json_pack("{s:O}", "mounts", list), err);
 }
@@ -85,6 +93,16 @@ read_mount(struct exchange *x, const json_t *body, struct mount_args *args, char
     return 0;
 }
 
+/* A place of this machine is the owner's to choose. What a mount lets programs do, the token has to allow. */
+static int
+check_args(const struct gateway_access *access, const struct mount_args *args, struct err *err)
+{
+    unsigned verbs = GATEWAY_READ | (args->read_only ? 0 : GATEWAY_WRITE | GATEWAY_DELETE);
+    if (args->path && !gateway_access_is_owner(access))
+        return err_set(err, ERR_DENIED, "only the owner may say where: leave out 'path'");
+    return gateway_access_may(access, verbs, err);
+}
+
 int
 gateway_mounts_create(struct exchange *x, struct err *err)
 {
@@ -95,7 +113,10 @@ gateway_mounts_create(struct exchange *x, struct err *err)
     if (!body || need_mounts(x, err) < 0 ||
         read_mount(x, body, &args, folder, sizeof(folder), err) < 0)
         return -1;
-    if (mount_add(x->gateway->mounts, &args, &info, err) < 0)
+    if (x->access.run[0] != '\0')
+        args.run = x->access.run;
+    if (check_args(&x->access, &args, err) < 0 ||
+        mount_add(x->gateway->mounts, &args, &info, err) < 0)
         return -1;
     return exchange_reply_json(x, 201, mount_json(&info), err);
 }

@@ -216,7 +216,7 @@ gateway_past_get(struct exchange *x, struct err *err)
         return err_nomem(err);
     reader->service = x->gateway->service;
     exchange_ctx(x, 60, &reader->ctx);
-    reader->ctx.run = "";
+    reader->ctx.run = reader->ctx.actor = ""; /* they outlive the request */
     int rc = find_file(x, reader, &attr, err);
     if (rc == 0)
         rc = gateway_files_answer(x, &reader->part, &attr, false, err);

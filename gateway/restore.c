@@ -98,6 +98,7 @@ read_common(struct exchange *x, const json_t *body, struct way_back *way, struct
     way->done.limit = way->left.limit = (uint64_t)limit;
     way->done.room = way->left.room = EXCHANGE_LIST_ROOM / 2;
     way->want.volume = way->info.id;
+    way->want.within = gateway_access_within(&x->access);
     way->want.fn = add_step;
     way->want.arg = way;
     exchange_ctx(x, (unsigned)(way->wait_s > 0 ? way->wait_s : WAIT_DEFAULT), &way->ctx);

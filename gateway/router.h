@@ -5,8 +5,11 @@
 
 /* Finds the route of x->method and x->target, fills x->route, x->name and x->path. ERR_NOT_FOUND, ERR_METHOD, ERR_BAD_NAME. */
 int gateway_router_find(struct exchange *x, struct err *err) MUST_CHECK;
-/* Host (421), login (401) and the browser's origin (403), for a request whose headers are read. */
-int gateway_auth_check(const struct exchange *x, struct err *err) MUST_CHECK;
+/* The table, for tests that look at each route. */
+size_t gateway_router_count(void);
+const struct exchange_route *gateway_router_at(size_t i);
+/* Host (421), the browser's origin (403) and login (401), for a request whose headers are read: x->access says who asks. */
+int gateway_auth_check(struct exchange *x, struct err *err) MUST_CHECK;
 
 /* The handlers, by file. */
 exchange_fn gateway_files_get, gateway_files_put_begin, gateway_files_put_end, gateway_files_delete;
@@ -26,6 +29,11 @@ exchange_fn gateway_conflicts_list, gateway_conflicts_show, gateway_conflicts_pa
 exchange_fn gateway_fsck_post;
 exchange_fn gateway_events, gateway_metrics;
 exchange_fn gateway_runs_show;
+exchange_fn gateway_tokens_me, gateway_tokens_list, gateway_tokens_create, gateway_tokens_revoke;
+/* Whose token this is: fills x->access. ERR_UNAUTHENTICATED. */
+int gateway_tokens_login(struct exchange *x, const char *secret, struct err *err) MUST_CHECK;
+/* The token with this id still holds, for answers that last: ERR_UNAUTHENTICATED, ERR_NOT_FOUND. */
+int gateway_tokens_check(const struct gateway *gateway, const char *id, struct err *err) MUST_CHECK;
 exchange_fn gateway_mounts_list, gateway_mounts_create, gateway_mounts_delete;
 
 /* Shared by the handlers. */

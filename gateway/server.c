@@ -214,7 +214,9 @@ begin_request(struct pending *pending, struct MHD_Connection *mhd, const char *m
     (void)snprintf(x->method, sizeof(x->method), "%s", method);
     if (gateway_router_find(x, err) < 0)
         return -1;
-    if (!x->route->open && gateway_auth_check(x, err) < 0)
+    if (x->route->need.scope != GATEWAY_SCOPE_OPEN && gateway_auth_check(x, err) < 0)
+        return -1;
+    if (gateway_access_begin(x, err) < 0)
         return -1;
     if (judge_body(x, err) < 0)
         return -1;
@@ -351,6 +353,8 @@ static enum MHD_Result
 finish_request(struct pending *pending, struct MHD_Connection *mhd)
 {
     struct exchange *x = pending->x;
+    if (!pending->failed)
+        pending->failed = gateway_access_body(x, &pending->err) < 0;
     if (!pending->failed)
         pending->failed = x->route->end(x, &pending->err) < 0;
     if (pending->failed)

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -145,6 +146,7 @@ static json_t *
 difference_json(const struct volume_past_difference *what)
 {
     const struct volume_past_entry *one = what->then != NULL ? what->then : what->now;
+    assert(one != NULL);
     json_t *object = json_pack("{s:s, s:b}", "change", change_name(what->change), "folder",
                                (int)(one->kind == INDEX_DIR));
     int rc = object != NULL ? gateway_tree_text(object, "path", one->path, strlen(one->path)) : -1;
@@ -162,18 +164,36 @@ difference_json(const struct volume_past_difference *what)
 
 /* All are counted, also those that the list has no room for. */
 struct differing {
+    const struct gateway_access *access;
     struct exchange_list list;
     uint64_t count[4];
 };
+
+/* What came from, or went to, where a token does not reach was added or removed, as far as it can see. */
+static void
+narrow(const struct gateway_access *access, struct volume_past_difference *what)
+{
+    if (what->change != VOLUME_PAST_MOVED || access->volume == 0)
+        return;
+    if (!path_within(what->then->path, access->folder)) {
+        what->change = VOLUME_PAST_ADDED;
+        what->then = NULL;
+    } else if (!path_within(what->now->path, access->folder)) {
+        what->change = VOLUME_PAST_REMOVED;
+        what->now = NULL;
+    }
+}
 
 static int
 add_difference(void *arg, const struct volume_past_difference *what, struct err *err)
 {
     struct differing *call = arg;
-    call->count[what->change]++;
+    struct volume_past_difference seen = *what;
+    narrow(call->access, &seen);
+    call->count[seen.change]++;
     if (call->list.truncated)
         return 0;
-    return exchange_list_add(&call->list, difference_json(what), err) < 0 ? -1 : 0;
+    return exchange_list_add(&call->list, difference_json(&seen), err) < 0 ? -1 : 0;
 }
 
 /* A query parameter as a time; absent: now. */
@@ -217,6 +237,7 @@ gateway_snapshots_diff(struct exchange *x, struct err *err)
     char from[TIME_RFC3339_SIZE], to[TIME_RFC3339_SIZE];
     scope_json *items = json_array();
     struct differing call = {
+        .access = &x->access,
         .list = { .items = items, .limit = DIFF_DEFAULT, .room = EXCHANGE_LIST_ROOM }
     };
     if (!items)

@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -239,7 +240,7 @@ gateway_state_volume(struct exchange *x, int64_t *volume, struct err *err)
     scope_buf name;
     buf_init(&name, LIMIT_VOLUME_NAME);
     int found = gateway_request_query(&x->target, "volume", &name, err);
-    *volume = 0;
+    *volume = x->access.volume;
     if (found <= 0)
         return found;
     if (volume_find(x->gateway->service, buf_cstr(&name), &info, err) < 0)
@@ -248,17 +249,26 @@ gateway_state_volume(struct exchange *x, int64_t *volume, struct err *err)
     return 0;
 }
 
+struct unsynced_call {
+    struct exchange_list list;
+    const struct gateway_access *access;
+};
+
 static int
 add_unsynced(void *arg, const struct volume_unsynced *row, struct err *err)
 {
+    struct unsynced_call *call = arg;
     char since[TIME_RFC3339_SIZE];
+    /* The volume is the token's (gateway_state_volume()). */
+    if (!gateway_access_sees(call->access, call->access->volume, row->path))
+        return 0;
     time_rfc3339(row->since_ns, since, sizeof(since));
     json_t *item = json_pack(
         "{s:o, s:o, s:s, s:I, s:i, s:s, s:s?}", "key", json_bytes(row->key, strlen(row->key)),
         "path", json_bytes(row->path, strlen(row->path)), "what", row->what, "size",
         (json_int_t)row->size, "tries", (int)row->tries, "since", since, "last_error",
         row->last_error && row->last_error[0] != '\0' ? row->last_error : NULL);
-    return exchange_list_add(arg, item, err) < 0 ? -1 : 0;
+    return exchange_list_add(&call->list, item, err) < 0 ? -1 : 0;
 }
 
 int
@@ -266,25 +276,32 @@ gateway_state_unsynced(struct exchange *x, struct err *err)
 {
     int64_t volume;
     scope_json *items = json_array();
-    struct exchange_list list = { .items = items, .limit = 1000, .room = EXCHANGE_LIST_ROOM };
+    struct unsynced_call call = {
+        .list = { .items = items, .limit = 1000, .room = EXCHANGE_LIST_ROOM }, .access = &x->access
+    };
     if (!items)
         return err_nomem(err);
     if (gateway_state_volume(x, &volume, err) < 0 ||
-        exchange_query_uint(x, "limit", &list.limit, err) < 0)
+        exchange_query_uint(x, "limit", &call.list.limit, err) < 0)
         return -1;
-    if (list.limit < 1 || list.limit > 10000)
+    if (call.list.limit < 1 || call.list.limit > 10000)
         return err_set(err, ERR_INVAL, "limit must be 1 to 10000");
-    if (volume_unsynced_each(x->gateway->service, volume, (unsigned)list.limit + 1, add_unsynced,
-                             &list, err) < 0)
+    /* A folder's rows may come behind many others. */
+    unsigned row_limit = x->access.folder[0] != '\0' ? UINT_MAX : (unsigned)call.list.limit + 1;
+    if (volume_unsynced_each(x->gateway->service, volume, row_limit, add_unsynced, &call, err) < 0)
         return -1;
     return exchange_reply_json(
-        x, 200, json_pack("{s:O, s:b}", "unsynced", items, "truncated", (int)list.truncated), err);
+        x, 200, json_pack("{s:O, s:b}", "unsynced", items, "truncated", (int)call.list.truncated),
+        err);
 }
 
 /* ---- the barrier ---- */
+/* For a token of a folder the key that waits may be one that it does not know. */
 static json_t *
-barrier_json(const struct volume_barrier *barrier, bool synced)
+barrier_json(const struct exchange *x, struct volume_barrier *barrier, bool synced)
 {
+    if (x->access.folder[0] != '\0')
+        barrier->first_key[0] = barrier->first_error[0] = '\0';
     return json_pack("{s:b, s:I, s:I, s:o, s:s}", "synced", (int)synced, "pending",
                      (json_int_t)barrier->pending, "conflicts", (json_int_t)barrier->conflicts,
                      "first_key", json_bytes(barrier->first_key, strlen(barrier->first_key)),
@@ -297,6 +314,7 @@ read_flush(struct exchange *x, int64_t *volume, int64_t *seconds, struct err *er
     struct volume_info info;
     const char *name = NULL;
     scope_json *body = NULL;
+    *volume = x->access.volume;
     if (x->body.len == 0)
         return 0;
     body = exchange_json(x, err);
@@ -325,13 +343,13 @@ gateway_state_flush(struct exchange *x, struct err *err)
                           &barrier, err);
     if (rc < 0 && err->code != ERR_CONFLICT) {
         json_decref(x->extra);
-        x->extra = barrier_json(&barrier, false);
+        x->extra = barrier_json(x, &barrier, false);
         return -1;
     }
     /* Synced, and some writes met a conflict: the barrier did its work, the counts tell the rest. */
     if (rc < 0 && barrier.conflicts == 0)
         barrier.conflicts = 1;
-    return exchange_reply_json(x, 200, barrier_json(&barrier, true), err);
+    return exchange_reply_json(x, 200, barrier_json(x, &barrier, true), err);
 }
 
 /* ---- doctor: what only the gateway knows ---- */

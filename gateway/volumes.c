@@ -51,6 +51,7 @@ volume_json(struct volume_service *service, const struct volume_info *info, stru
 
 struct listing {
     struct volume_service *service;
+    const struct gateway_access *access;
     json_t *items;
 };
 
@@ -58,6 +59,8 @@ static int
 add_volume(void *arg, const struct volume_info *info, struct err *err)
 {
     struct listing *listing = arg;
+    if (!gateway_access_sees(listing->access, info->id, ""))
+        return 0;
     json_t *item = volume_json(listing->service, info, err);
     if (!item)
         return -1;
@@ -70,7 +73,7 @@ gateway_volumes_list(struct exchange *x, struct err *err)
     scope_json *list = json_array();
     if (!list)
         return err_nomem(err);
-    struct listing listing = { x->gateway->service, list };
+    struct listing listing = { x->gateway->service, &x->access, list };
     if (volume_each(x->gateway->service, add_volume, &listing, err) < 0)
         return -1;
     return exchange_reply_json(x, 200, json_pack("{s:O}", "volumes", list), err);

@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 10
+#define INDEX_FORMAT 11
 
 struct index_options {
     bool create;
@@ -580,5 +580,42 @@ int index_mount_put(struct index_tx *tx, struct index_mount *row,
 int index_mount_delete(struct index_tx *tx, int64_t id, struct err *err) MUST_CHECK;
 int index_mount_each(struct index_tx *tx, index_mount_fn *fn, void *arg,
                      struct err *err) MUST_CHECK;
+
+/* ---- tokens and sessions: who may ask over HTTP. Only hashes of their secrets are kept. ---- */
+struct index_token {
+    char id[ULID_SIZE];
+    char hash[SHA256_HEX];       /* of the secret, as it is sent */
+    int64_t volume;              /* 0: all */
+    char folder[LIMIT_PATH + 1]; /* "": the whole volume */
+    uint32_t verbs;              /* as gateway/access.h */
+    char run[64];                /* the run that it is bound to, "" none */
+    char label[LIMIT_LABEL + 1];
+    int64_t created_ns, expires_ns; /* wall; expires 0: never */
+};
+typedef int index_token_fn(void *arg, const struct index_token *row, struct err *err);
+int index_token_insert(struct index_tx *tx, const struct index_token *row,
+                       struct err *err) MUST_CHECK;
+int index_token_find(struct index_tx *tx, const char *hash, struct index_token *out,
+                     struct err *err) MUST_CHECK; /* ERR_NOT_FOUND */
+int index_token_get(struct index_tx *tx, const char *id, struct index_token *out,
+                    struct err *err) MUST_CHECK; /* ERR_NOT_FOUND */
+int index_token_delete(struct index_tx *tx, const char *id,
+                       struct err *err) MUST_CHECK; /* ERR_NOT_FOUND */
+int index_token_each(struct index_tx *tx, index_token_fn *fn, void *arg,
+                     struct err *err) MUST_CHECK;
+/* Tokens that ended before that time (wall). */
+int index_token_forget(struct index_tx *tx, int64_t before_ns, struct err *err) MUST_CHECK;
+
+struct index_session {
+    char hash[SHA256_HEX];
+    int64_t created_ns, expires_ns;
+};
+int index_session_insert(struct index_tx *tx, const struct index_session *row,
+                         struct err *err) MUST_CHECK;
+int index_session_find(struct index_tx *tx, const char *hash, struct index_session *out,
+                       struct err *err) MUST_CHECK; /* ERR_NOT_FOUND */
+int index_session_delete(struct index_tx *tx, const char *hash, struct err *err) MUST_CHECK;
+/* Sessions that ended before that time; INT64_MAX: all. */
+int index_session_forget(struct index_tx *tx, int64_t before_ns, struct err *err) MUST_CHECK;
 
 #endif

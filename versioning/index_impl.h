@@ -76,7 +76,7 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
     index_table_versions, index_table_conflicts, index_table_answers, index_table_mounts,
     index_table_uploads, index_table_history, index_table_changes, index_table_snapshots,
-    index_table_stale, index_table_runs;
+    index_table_stale, index_table_runs, index_table_tokens, index_table_sessions;
 
 /* ---- statements ---- */
 /* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
@@ -237,7 +237,19 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
       "SELECT reply, crc, slot FROM answers WHERE connection = ?1 AND uniq = ?2")                  \
     X(MOUNT_PUT, REPLACE, &index_table_mounts, "")                                                 \
     X(MOUNT_DELETE, DELETE, &index_table_mounts, "WHERE id = ?1")                                  \
-    X(MOUNT_EACH, SELECT, &index_table_mounts, "ORDER BY id")
+    X(MOUNT_EACH, SELECT, &index_table_mounts, "ORDER BY id")                                      \
+    X(TOKEN_INSERT, INSERT, &index_table_tokens, "")                                               \
+    X(TOKEN_FIND, SELECT, &index_table_tokens, "WHERE hash = ?1")                                  \
+    X(TOKEN_GET, SELECT, &index_table_tokens, "WHERE id = ?1")                                     \
+    X(TOKEN_EACH, SELECT, &index_table_tokens, "ORDER BY id")                                      \
+    X(TOKEN_DELETE, DELETE, &index_table_tokens, "WHERE id = ?1")                                  \
+    X(TOKEN_DELETE_EXPIRED, DELETE, &index_table_tokens,                                           \
+      "WHERE expires_ns <> 0 AND expires_ns < ?1")                                                 \
+    X(VOLUME_DELETE_TOKENS, DELETE, &index_table_tokens, "WHERE volume = ?1")                      \
+    X(SESSION_INSERT, INSERT, &index_table_sessions, "")                                           \
+    X(SESSION_GET, SELECT, &index_table_sessions, "WHERE hash = ?1")                               \
+    X(SESSION_DELETE, DELETE, &index_table_sessions, "WHERE hash = ?1")                            \
+    X(SESSION_DELETE_EXPIRED, DELETE, &index_table_sessions, "WHERE expires_ns < ?1")
 
 enum index_statement {
 #define X(name, form, table, text) STATEMENT_##name,

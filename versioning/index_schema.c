@@ -168,9 +168,20 @@ static const char schema_10[] =
     "CREATE TABLE runs (run BLOB PRIMARY KEY, since_ns INTEGER NOT NULL, crc INTEGER NOT NULL) "
     "STRICT, WITHOUT ROWID;";
 
+/* Who may ask: tokens with a limited scope, and sessions of the owner's browser. Only hashes of the secrets are kept. */
+static const char schema_11[] =
+    "CREATE TABLE tokens (id TEXT PRIMARY KEY, hash TEXT NOT NULL, volume INTEGER NOT NULL,"
+    "  folder BLOB NOT NULL, verbs INTEGER NOT NULL, run TEXT NOT NULL, label BLOB NOT NULL,"
+    "  created_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT, "
+    "WITHOUT ROWID;"
+    "CREATE UNIQUE INDEX tokens_hash ON tokens (hash);"
+    "CREATE TABLE sessions (hash TEXT PRIMARY KEY, created_ns INTEGER NOT NULL,"
+    "  expires_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+
 /* Step i leads from format i to i + 1. */
-static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2, schema_3, schema_4, schema_5,
-                                                 schema_6, schema_7, schema_8, schema_9, schema_10 };
+static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2,  schema_3, schema_4,
+                                                 schema_5, schema_6,  schema_7, schema_8,
+                                                 schema_9, schema_10, schema_11 };
 
 /* What a new index starts with. */
 static int

@@ -338,6 +338,8 @@ tell(struct gather *call, volume_version_fn *fn, void *arg, struct err *err)
         if (call->node != 0 && call->row[i].version[0] != '\0' &&
             strcmp(call->row[i].version, call->present.version) == 0)
             continue;
+        if (call->want->within != NULL && !path_within(call->row[i].path, call->want->within))
+            continue;
         history_fill(&call->row[i], &version);
         left--;
         rc = fn(arg, &version, err);

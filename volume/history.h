@@ -31,6 +31,7 @@ struct volume_history_want {
     int64_t volume;
     const char *path;
     unsigned limit;
+    const char *within; /* only versions of when the file lay below this folder; NULL: all */
 };
 int volume_history_each(struct volume_service *service, const struct volume_ctx *ctx,
                         const struct volume_history_want *want, volume_version_fn *fn, void *arg,
@@ -83,6 +84,7 @@ struct volume_restore {
     const char *version; /* of a file: as volume_history_find(); NULL: what was there at `at_ns` */
     int64_t at_ns; /* 0: the last version before the present one; of what was removed: the last one */
     const char *run;        /* volume_undo() */
+    const char *within;     /* ERR_DENIED when a step leads out of this folder; NULL: none does */
     bool dry_run;           /* tells, and does nothing */
     volume_restored_fn *fn; /* each step, when it is done; may be NULL */
     void *arg;

@@ -430,6 +430,21 @@ tell_step(struct doing *call, const struct restore_step *step, const struct err 
     return call->want->fn(call->want->arg, &what, err) < 0 ? -1 : 0;
 }
 
+/* A file that was moved since would come back from where the caller may not reach, or go there. */
+static int
+check_within(const struct restore_plan *plan, const char *within, struct err *err)
+{
+    for (size_t i = 0; within != NULL && i < plan->count; i++) {
+        const struct restore_step *step = &plan->step[i];
+        if (!path_within(step->path, within) ||
+            (step->to != NULL && step->to[0] != '\0' && !path_within(step->to, within)))
+            return err_set(err, ERR_DENIED,
+                           "a part of it lies, or lay, outside of '%s': ask the owner to do it",
+                           within);
+    }
+    return 0;
+}
+
 int /* NOLINTNEXTLINE(readability-function-size): the contract has seven parameters */
 restore_do(struct volume_service *service, const struct volume_ctx *ctx,
            const struct volume_restore *want, const struct restore_plan *plan, const char *word,
@@ -439,7 +454,7 @@ restore_do(struct volume_service *service, const struct volume_ctx *ctx,
     int told = 0;
     char id[ULID_SIZE];
     memset(out, 0, sizeof(*out));
-    if (ulid_new(id, err) != 0)
+    if (check_within(plan, want->within, err) != 0 || ulid_new(id, err) != 0)
         return -1;
     (void)snprintf(out->run, sizeof(out->run), "%s-%s", word, id);
     if (ctx->run != NULL && ctx->run[0] != '\0')

@@ -63,7 +63,9 @@ static int
 plan_file(struct planning *call, struct err *err)
 {
     const struct volume_restore *want = call->want;
-    struct volume_history_want which = { .volume = want->volume, .path = want->path };
+    struct volume_history_want which = { .volume = want->volume,
+                                         .path = want->path,
+                                         .within = want->within };
     scope_free struct volume_version *version = calloc(2, sizeof(*version));
     if (version == NULL)
         return err_nomem(err);

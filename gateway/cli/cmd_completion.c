@@ -27,6 +27,7 @@ static const struct {
     { "restore", "--version --at --dry-run --timeout --limit" },
     { "undo", "--run --dry-run --timeout --limit" },
     { "snapshot", "--path --limit --timeout --dry-run" },
+    { "token", "--volume --allow --expires --label --run" },
     { "conflicts", "--run --keep --base --create --from --to" },
     { "volume", "--prefix --quota --history --history-versions --sync --read-only --read-write "
                 "--storage-class --encryption --conflict-copy --stale-reads --snapshots --force" },
@@ -44,6 +45,8 @@ bash(void)
         "' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = volume ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'create list show set delete' -- \"$word\")\n"
+        "    elif [ \"${COMP_WORDS[1]}\" = token ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -W 'create list revoke' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = snapshot ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'create list show diff restore delete' -- "
         "\"$word\")\n"

@@ -138,6 +138,16 @@ const struct cli_command cli_commands[] = {
       "  --create          mine: only if nothing is there now\n"
       "  --from, --to      diff: mine, theirs, base or merged (from theirs to mine)\n",
       "holdfast conflicts resolve 01JZX3T6W8Q9V4N2M7K5H1C0BD --keep both", cmd_conflicts },
+    { "token",
+      "create [-v VOLUME[/FOLDER]] [--allow VERBS] [--expires 1d] [--label L] [--run ID] | list | "
+      "revoke ID",
+      "keys to this gateway that open one volume, folder or verb only",
+      "  -v, --volume   the volume, or the folder of one, that it is for (all)\n"
+      "  --allow VERBS  of read, write, delete, share, mount, exec, admin, with commas (read)\n"
+      "  --expires T    90m, 1h, 7d or never (1d)\n"
+      "  --label L      shown in lists, and as the author of what it changes\n"
+      "  --run ID       all that it does belongs to this run\n" STANDARD,
+      "holdfast token create -v reports/2026 --allow read,write --expires 2h", cmd_token },
     { "history", "VOLUME:/path [--limit N]", "the versions of a file, newest first", STANDARD,
       "holdfast history reports:/orders.csv", cmd_history },
     { "diff", "VOLUME:/path [--version A] [--version B]",

@@ -400,7 +400,8 @@ read_first_node(struct index_tx *tx, void *arg, struct err *err)
     "DROP TABLE history; DROP TABLE changes; DROP TABLE snapshots; ALTER TABLE keys DROP COLUMN " \
     "kept;"                                                                                       \
     "ALTER TABLE volumes DROP COLUMN history_count; DROP INDEX versions_version;"                 \
-    "DROP INDEX versions_run; ALTER TABLE volumes DROP COLUMN options;"
+    "DROP INDEX versions_run; ALTER TABLE volumes DROP COLUMN options;"                           \
+    "DROP TABLE tokens; DROP TABLE sessions;"
 
 static void
 test_older_format_is_brought_up(void **state)
@@ -527,7 +528,7 @@ test_newer_format_in_the_wal(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         ix = open_or_fail(scratch);
-        _exit(sqlite3_exec(open_beside(), "PRAGMA user_version = 11", NULL, NULL, NULL) == SQLITE_OK
+        _exit(sqlite3_exec(open_beside(), "PRAGMA user_version = 99", NULL, NULL, NULL) == SQLITE_OK
                   ? 0
                   : 1);
     }
