@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "gateway/router.h"
+#include "volume/fork.h"
 #include "volume/history.h"
 #include "volume/snapshot.h"
 
@@ -27,6 +28,25 @@ settings_json(const struct volume_info *info)
                      info->storage_class, "encryption", info->encryption, "snapshots", rule);
 }
 
+static int
+add_fork(struct volume_service *service, const struct volume_info *info, json_t *out,
+         struct err *err)
+{
+    struct volume_fork_state fork;
+    char at[TIME_RFC3339_SIZE];
+    if (!info->forking)
+        return 0;
+    if (volume_fork_state(service, info->name, &fork, err) < 0)
+        return -1;
+    if (fork.of[0] == '\0') /* done a moment ago */
+        return 0;
+    time_rfc3339(fork.at_ns, at, sizeof(at));
+    json_t *object =
+        json_pack("{s:s, s:s, s:I, s:I, s:s}", "of", fork.of, "at", at, "files",
+                  (json_int_t)fork.files, "copied", (json_int_t)fork.copied, "error", fork.error);
+    return json_object_set_new(out, "fork", object) < 0 ? err_nomem(err) : 0;
+}
+
 /* NULL with an error. */
 static json_t *
 volume_json(struct volume_service *service, const struct volume_info *info, struct err *err)
@@ -42,7 +62,8 @@ volume_json(struct volume_service *service, const struct volume_info *info, stru
         (json_int_t)kept.versions, "kept_bytes", (json_int_t)kept.bytes);
     json_t *out = settings_json(info);
     if (out && numbers && json_object_update(out, numbers) == 0 &&
-        gateway_snapshots_next(service, info, out, err) == 0)
+        gateway_snapshots_next(service, info, out, err) == 0 &&
+        add_fork(service, info, out, err) == 0)
         return out;
     json_decref(out);
     (void)err_nomem(err);
@@ -83,7 +104,7 @@ static int
 answer_volume(struct exchange *x, int status, const char *name, struct err *err)
 {
     struct volume_info info;
-    if (volume_find(x->gateway->service, name, &info, err) < 0)
+    if (volume_find_any(x->gateway->service, name, &info, err) < 0)
         return -1;
     json_t *answer = volume_json(x->gateway->service, &info, err);
     return answer ? exchange_reply_json(x, status, answer, err) : -1;
@@ -138,6 +159,33 @@ read_settings(const json_t *body, struct volume_settings *settings, struct sched
     return 0;
 }
 
+/* {"name", "from", "at" (a time, how long ago, a snapshot; without it: now), "timeout_s"} */
+static int
+create_fork(struct exchange *x, const json_t *body, struct err *err)
+{
+    static const char *const known[] = { "name", "from", "at", "timeout_s", NULL };
+    struct volume_info parent;
+    struct volume_ctx ctx;
+    struct volume_fork_args args = { 0 };
+    const char *from, *at = NULL;
+    int64_t wait = 60;
+    if (exchange_known_fields(body, known, err) < 0 ||
+        json_need_str(body, "name", &args.name, err) < 0 ||
+        json_need_str(body, "from", &from, err) < 0 || json_opt_str(body, "at", &at, err) < 0 ||
+        json_opt_int(body, "timeout_s", &wait, err) < 0 ||
+        volume_find(x->gateway->service, from, &parent, err) < 0)
+        return -1;
+    if (wait < 1 || wait > 86400)
+        return err_set(err, ERR_INVAL, "timeout_s must be 1 to 86400");
+    args.parent = parent.id;
+    if (at && volume_snapshot_time(x->gateway->service, parent.id, at, &args.at_ns, err) < 0)
+        return -1;
+    exchange_ctx(x, (unsigned)wait, &ctx);
+    if (volume_fork(x->gateway->service, &ctx, &args, err) < 0)
+        return -1;
+    return answer_volume(x, 202, args.name, err);
+}
+
 int
 gateway_volumes_create(struct exchange *x, struct err *err)
 {
@@ -145,6 +193,8 @@ gateway_volumes_create(struct exchange *x, struct err *err)
     struct schedule_rule rule;
     struct volume_info info;
     scope_json *body = exchange_json(x, err);
+    if (body && json_object_get(body, "from"))
+        return create_fork(x, body, err);
     if (!body || json_need_str(body, "name", &settings.name, err) < 0 ||
         read_settings(body, &settings, &rule, err) < 0)
         return -1;

@@ -6,6 +6,7 @@
 #include "base/path.h"
 #include "base/scope.h"
 #include "volume/admin_impl.h"
+#include "volume/fork_impl.h"
 #include "volume/found_impl.h"
 #include "volume/timed_impl.h"
 
@@ -351,11 +352,24 @@ find_tx(struct index_tx *tx, void *arg, struct err *err)
 }
 
 int
-volume_find(struct volume_service *service, const char *name, struct volume_info *out,
-            struct err *err)
+volume_find_any(struct volume_service *service, const char *name, struct volume_info *out,
+                struct err *err)
 {
     struct info_call call = { .name = name, .out = out };
     return index_read(service->index, find_tx, &call, err);
+}
+
+int
+volume_find(struct volume_service *service, const char *name, struct volume_info *out,
+            struct err *err)
+{
+    if (volume_find_any(service, name, out, err) != 0)
+        return -1;
+    return out->forking
+               ? err_set(err, ERR_AGAIN,
+                         "the files of volume '%s' are still being copied: holdfast volume show %s",
+                         name, name)
+               : 0;
 }
 
 static int64_t
@@ -436,6 +450,7 @@ info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_inf
     out->conflict_copy = (row->options & INDEX_VOLUME_CONFLICT_COPY) != 0;
     out->stale_reads = stale_of(row);
     out->frozen = (row->options & INDEX_VOLUME_HELD) != 0;
+    out->forking = (row->options & INDEX_VOLUME_FORKING) != 0;
     out->quota = row->quota;
     out->history_ns = row->history_ns;
     out->history_count = row->history_count;
@@ -566,6 +581,7 @@ delete_tx(struct index_tx *tx, void *arg, struct err *err)
     struct set_call *call = arg;
     uint64_t count = 0, bytes = 0, keys = 0;
     if (index_volume_find(tx, call->name, &call->row, err) != 0 ||
+        fork_check_volume(tx, &call->row, err) != 0 || fork_forget(tx, &call->row, err) != 0 ||
         index_content_unsynced(tx, call->row.id, &count, &bytes, err) != 0 ||
         index_intent_count(tx, call->row.id, &keys, err) != 0)
         return -1;
@@ -600,7 +616,7 @@ static int
 check_unused(struct volume_service *service, const char *name, struct err *err)
 {
     struct volume_info info;
-    if (volume_find(service, name, &info, err) != 0)
+    if (volume_find_any(service, name, &info, err) != 0)
         return -1;
     struct open_count open = { .service = service, .volume = info.id };
     inode_each(&service->inodes, count_open, &open);

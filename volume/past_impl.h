@@ -31,4 +31,14 @@ int past_order(struct volume_past *past, struct err *err) MUST_CHECK;
 int past_found(struct volume_service *service, struct volume_past *past, bool *out,
                struct err *err) MUST_CHECK;
 
+/* past_read.c: the object that has the bytes of an entry at this moment. ERR_NOT_FOUND: none has them any more; ERR_AGAIN: they are on
+ * their way from one to another. Not for folders. */
+struct past_source {
+    char key[LIMIT_KEY + 1], etag[LIMIT_ETAG];
+    uint64_t size;
+};
+int past_source(struct volume_service *service, const struct volume_ctx *ctx,
+                const struct volume_past_entry *entry, struct past_source *out,
+                struct err *err) MUST_CHECK;
+
 #endif

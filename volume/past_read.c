@@ -6,7 +6,7 @@
 #include "base/scope.h"
 #include "volume/aside_impl.h"
 #include "volume/history_impl.h"
-#include "volume/past.h"
+#include "volume/past_impl.h"
 
 /* Bytes and attributes of versions of the past. What was the present version when the past was made may have become history since. */
 
@@ -103,7 +103,8 @@ struct find_call {
     bool present;
     bool unknown; /* only a listing has shown the file */
     char id[ULID_SIZE];
-    char key[LIMIT_KEY + 1], etag[LIMIT_ETAG]; /* "": not there */
+    char key[LIMIT_KEY + 1], etag[LIMIT_ETAG];       /* "": not there */
+    char home[LIMIT_KEY + 1], home_etag[LIMIT_ETAG]; /* where the present one lies */
 };
 
 static int
@@ -224,6 +225,8 @@ find_tx(struct index_tx *tx, void *arg, struct err *err)
     if (history_origin(tx, entry->version, call->origin, err) != 0)
         return -1;
     if (entry->key[0] == '\0' && index_node_get(tx, entry->node, &node, &missing) == 0) {
+        text_set(call->home, node.key);
+        text_set(call->home_etag, node.etag);
         if (node.version[0] == '\0' && node.content == 0)
             text_set(now, node.etag);
         else if (history_origin_of_node(tx, &node, now, err) != 0)
@@ -247,7 +250,7 @@ static int
 find(struct volume_service *service, struct find_call *call, struct err *err)
 {
     call->present = false;
-    call->id[0] = call->key[0] = '\0';
+    call->id[0] = call->key[0] = call->home[0] = '\0';
     return index_read(service->index, find_tx, call, err);
 }
 
@@ -360,6 +363,46 @@ volume_past_look(struct volume_service *service, const struct volume_ctx *ctx,
     }
     *err = why;
     return -1;
+}
+
+/* ---- the object itself ---- */
+
+static int
+source_of_copy(struct volume_service *service, const char *id, struct past_source *out,
+               struct err *err)
+{
+    struct index_history row;
+    if (history_row(service, id, &row, out->key, err) != 0)
+        return -1;
+    text_set(out->etag, row.etag);
+    out->size = row.size;
+    return row.state == INDEX_HISTORY_KEPT
+               ? 0
+               : err_set(err, ERR_AGAIN, "it is on its way to the history");
+}
+
+int
+past_source(struct volume_service *service, const struct volume_ctx *ctx,
+            const struct volume_past_entry *entry, struct past_source *out, struct err *err)
+{
+    scope_free struct find_call *call = calloc(1, sizeof(*call));
+    if (call == NULL)
+        return err_nomem(err);
+    call->entry = entry;
+    if (entry->copy[0] != '\0')
+        return source_of_copy(service, entry->copy, out, err);
+    if (know_node(service, ctx, call, err) != 0 || find(service, call, err) != 0)
+        return -1;
+    if (!call->present && call->id[0] != '\0')
+        return source_of_copy(service, call->id, out, err);
+    text_set(out->key, call->present ? call->home : call->key);
+    text_set(out->etag, call->present ? call->home_etag : call->etag);
+    out->size = entry->size;
+    return out->key[0] != '\0' && out->etag[0] != '\0'
+               ? 0
+               : err_set(err, call->present ? ERR_AGAIN : ERR_NOT_FOUND,
+                         "this version of '%.100s' is not there%s", entry->path,
+                         call->present ? " yet" : " any more");
 }
 
 /* ---- read ---- */

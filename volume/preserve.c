@@ -284,9 +284,9 @@ take(void *arg, const void *data, size_t len, struct err *err)
 }
 
 /* A store that cannot copy: the bytes go through here. */
-static int
-carry_over(struct volume_service *service, const struct store_copy *copy,
-           struct store_put_result *result, struct err *err)
+int
+preserve_carry(struct volume_service *service, const struct store_copy *copy,
+               struct store_put_result *result, struct err *err)
 {
     struct store_object object;
     scope_fd int fd = sys->openat(service->state_fd, ".", O_TMPFILE | O_RDWR, 0600);
@@ -343,7 +343,7 @@ copy(struct preserve *call, struct err *err)
                                .placement = object_placement(&step->kv.volume, &room, &placement) };
     int rc = note_path(service, call, err);
     if (rc == 0 && service->store->caps.server_side_copy == STORE_NO)
-        rc = carry_over(service, &copy, &result, err);
+        rc = preserve_carry(service, &copy, &result, err);
     else if (rc == 0)
         rc = store_copy(service->store, &copy, &result, err);
     if (rc != 0)

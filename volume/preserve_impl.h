@@ -14,6 +14,9 @@ int preserve_key(const struct index_volume *volume, const char *path, const char
                  struct err *err) MUST_CHECK;
 /* SYNC_PRESERVE. */
 int preserve_step(struct step *step, struct err *err) MUST_CHECK;
+/* What a store that cannot copy would have copied goes through here. */
+int preserve_carry(struct volume_service *service, const struct store_copy *copy,
+                   struct store_put_result *result, struct err *err) MUST_CHECK;
 /* A copy is no longer wanted: its row goes, and its object by the work of its own key, as any that is discarded. */
 int preserve_drop(struct index_tx *tx, const struct index_history *row, struct err *err) MUST_CHECK;
 

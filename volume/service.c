@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "volume/fork_impl.h"
 #include "volume/listing_impl.h"
 #include "volume/locks.h"
 #include "volume/prune_impl.h"
@@ -307,7 +308,7 @@ volume_service_start(struct volume_service *service, struct err *err)
         sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0 ||
         hold_load(service, err) != 0 || live_keeper_start(service, err) != 0 ||
         prune_start(service, err) != 0 || snapshot_start(service, err) != 0 ||
-        timed_start(service, err) != 0)
+        timed_start(service, err) != 0 || fork_start(service, err) != 0)
         return -1;
     return 0;
 }
@@ -332,6 +333,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     int64_t soon = clock_mono_ns() + END_PATIENCE;
     if (service->store != NULL)
         store_end(service->store, deadline_ns > soon ? deadline_ns : soon);
+    fork_stop(service);
     timed_stop(service); /* it kicks both that follow */
     prune_stop(service);
     snapshot_stop(service);
@@ -355,6 +357,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
         log_warn(volume, "the end was not recorded: %s", err.msg);
     index_close(service->index);
     fetcher_release(service);
+    fork_release(service);
     inode_table_release(&service->inodes);
     lock_table_free(service->locks);
     cache_close(service->cache);

@@ -115,6 +115,7 @@ struct uploads;
 struct ticker;
 struct reads;
 struct changelog;
+struct forker;
 
 /* gone.c: keys whose objects ended lately. */
 #define GONE_KEYS 1024u
@@ -168,6 +169,7 @@ struct volume_service {
     struct lister *lister;
     struct uploads *uploads;
     struct ticker *pruner, *publisher, *timer;
+    struct forker *forker;
     struct fetcher *fetcher;
     struct lock_table *locks;
     pthread_mutex_t drop_lock; /* leaf */

@@ -11,6 +11,7 @@
 #include "base/scope.h"
 #include "base/ticker.h"
 #include "versioning/schedule.h"
+#include "volume/fork_impl.h"
 #include "volume/manifest_impl.h"
 #include "volume/service_impl.h"
 #include "volume/snapshot_impl.h"
@@ -82,10 +83,11 @@ volume_snapshot_create(struct volume_service *service, const struct volume_ctx *
     struct volume_barrier barrier;
     if (path_check_volume(name, err) != 0)
         return -1;
-    if (strncmp(name, SCHEDULE_NAME_PREFIX, sizeof(SCHEDULE_NAME_PREFIX) - 1) == 0)
+    if (strncmp(name, SCHEDULE_NAME_PREFIX, sizeof(SCHEDULE_NAME_PREFIX) - 1) == 0 ||
+        strncmp(name, FORK_PREFIX, sizeof(FORK_PREFIX) - 1) == 0)
         return err_set(err, ERR_INVAL,
-                       "names that begin with '" SCHEDULE_NAME_PREFIX
-                       "' are those of snapshots that are taken, and removed, by a rule");
+                       "names that begin with '" SCHEDULE_NAME_PREFIX "' or '" FORK_PREFIX
+                       "' are those of snapshots that a rule or a fork takes and removes");
     if (volume_flush_quietly(service, volume, service_deadline(ctx), &barrier, err) != 0)
         return err_wrap(err, "no snapshot was taken");
     return snapshot_insert(service, ctx, volume, name, out, err);
@@ -127,7 +129,6 @@ struct find_call {
     int64_t volume;
     const char *name;
     struct index_snapshot row;
-    struct index_volume owner;
 };
 
 static int
@@ -148,22 +149,31 @@ volume_snapshot_find(struct volume_service *service, int64_t volume, const char 
     return 0;
 }
 
+int
+snapshot_end(struct index_tx *tx, const struct index_snapshot *row, struct err *err)
+{
+    struct index_key key = { .volume = row->volume, .discard = true };
+    struct index_volume owner;
+    if (index_volume_get(tx, row->volume, &owner, err) != 0 ||
+        index_snapshot_delete(tx, row->id, err) != 0)
+        return -1;
+    if (row->etag[0] == '\0')
+        return 0;
+    manifest_key(owner.name, row->name, key.key);
+    text_set(key.etag, row->etag);
+    if (index_key_put(tx, &key, err) != 0)
+        return -1;
+    return key_want_since(tx, row->volume, key.key, 0, err);
+}
+
 static int
 delete_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct find_call *call = arg;
-    struct index_key key = { .volume = call->volume, .discard = true };
-    if (index_volume_get(tx, call->volume, &call->owner, err) != 0 ||
-        index_snapshot_find(tx, call->volume, call->name, &call->row, err) != 0 ||
-        index_snapshot_delete(tx, call->row.id, err) != 0)
+    if (index_snapshot_find(tx, call->volume, call->name, &call->row, err) != 0 ||
+        fork_check_snapshot(tx, &call->row, err) != 0)
         return -1;
-    if (call->row.etag[0] == '\0')
-        return 0;
-    manifest_key(call->owner.name, call->name, key.key);
-    text_set(key.etag, call->row.etag);
-    if (index_key_put(tx, &key, err) != 0)
-        return -1;
-    return key_want_since(tx, call->volume, key.key, 0, err);
+    return snapshot_end(tx, &call->row, err);
 }
 
 int

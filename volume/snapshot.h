@@ -18,7 +18,7 @@ struct volume_snapshot {
 };
 typedef int volume_snapshot_fn(void *arg, const struct volume_snapshot *snapshot, struct err *err);
 
-/* `name`: as a volume's; those that begin with "auto-" are the rules'. ERR_EXISTS; ERR_NOT_SYNCED at the deadline: none was taken. */
+/* `name`: as a volume's; those that begin with "auto-" and "fork-" are Holdfast's own. ERR_EXISTS; ERR_NOT_SYNCED at the deadline: none was taken. */
 int volume_snapshot_create(struct volume_service *service, const struct volume_ctx *ctx,
                            int64_t volume, const char *name, struct volume_snapshot *out,
                            struct err *err) MUST_CHECK;

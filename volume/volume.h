@@ -98,7 +98,8 @@ struct volume_info {
     bool sync_close;
     bool conflict_copy; /* a conflict's loser also becomes a file beside the path */
     enum volume_stale_reads stale_reads;
-    bool frozen; /* volume_freeze() */
+    bool frozen;  /* volume_freeze() */
+    bool forking; /* its files are still being copied (volume/fork.h) */
     uint64_t quota;
     int64_t history_ns;    /* 0: no history */
     int64_t history_count; /* at most so many versions of a path are kept, 0: any number */
@@ -129,8 +130,12 @@ struct volume_settings {
 /* Writes `.holdfast/volumes/<volume>.json` too. ERR_EXISTS; overlapping prefixes are ERR_INVAL naming the other volume. */
 int volume_create(struct volume_service *service, const struct volume_settings *settings,
                   struct volume_info *out, struct err *err) MUST_CHECK;
+/* ERR_AGAIN while its files are still being copied from another one. */
 int volume_find(struct volume_service *service, const char *name, struct volume_info *out,
                 struct err *err) MUST_CHECK;
+/* The same of any. */
+int volume_find_any(struct volume_service *service, const char *name, struct volume_info *out,
+                    struct err *err) MUST_CHECK;
 int volume_each(struct volume_service *service, volume_info_fn *fn, void *arg,
                 struct err *err) MUST_CHECK;
 /* Changes read_only, sync_close, conflict_copy, stale_reads, quota, history, storage class, encryption, the rule of snapshots. */

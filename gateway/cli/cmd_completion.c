@@ -26,8 +26,8 @@ static const struct {
     { "get", "--version --at" },
     { "restore", "--version --at --dry-run --timeout --limit" },
     { "undo", "--run --dry-run --timeout --limit" },
-    { "snapshot", "--path --limit --timeout --dry-run" },
     { "token", "--volume --allow --expires --label --run" },
+    { "snapshot", "--path --limit --timeout --dry-run --no-wait" },
     { "conflicts", "--run --keep --base --create --from --to" },
     { "volume", "--prefix --quota --history --history-versions --sync --read-only --read-write "
                 "--storage-class --encryption --conflict-copy --stale-reads --snapshots --force" },
@@ -48,7 +48,8 @@ bash(void)
         "    elif [ \"${COMP_WORDS[1]}\" = token ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'create list revoke' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = snapshot ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
-        "        mapfile -t COMPREPLY < <(compgen -W 'create list show diff restore delete' -- "
+        "        mapfile -t COMPREPLY < <(compgen -W 'create list show diff restore fork delete' "
+        "-- "
         "\"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = conflicts ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'list show diff resolve' -- \"$word\")\n"

@@ -6,7 +6,7 @@
 #include "base/path.h"
 #include "gateway/cli/cli.h"
 
-/* ---- snapshot create | list | show | diff | restore | delete ---- */
+/* ---- snapshot create | list | show | diff | restore | fork | delete ---- */
 
 #define WORK_SECONDS 3600
 
@@ -15,7 +15,7 @@ struct snapshot_words {
     const char *words[4];
     int count;
     const char *path, *limit, *timeout;
-    bool dry_run;
+    bool dry_run, no_wait;
 };
 
 static int
@@ -236,6 +236,65 @@ do_restore(const struct snapshot_words *w, struct err *err)
     return cmd_restore(w->cli, argc, argv, err);
 }
 
+/* ---- a new volume ---- */
+
+#define FORK_LOOK (200 * NS_PER_MS)
+#define FORK_LINE (5 * NS_PER_S)
+
+/* The gateway goes on by itself when this is ended. */
+static int
+wait_fork(const struct snapshot_words *w, struct err *err)
+{
+    char target[128];
+    int64_t line_ns = clock_mono_ns() + FORK_LINE;
+    (void)snprintf(target, sizeof(target), "/v1/volumes/%s", w->words[3]);
+    for (;;) {
+        json_t *answer = NULL;
+        if (client_json(w->cli, &(struct json_call){ "GET", target, NULL, 60 }, &answer, err) < 0)
+            return -1;
+        scope_json *held = answer;
+        const json_t *fork = json_object_get(held, "fork");
+        if (!fork && w->cli->json)
+            return print_json(held, err);
+        if (!fork)
+            print_line("volume '%s' is %s@%s", w->words[3], w->words[1], w->words[2]);
+        if (!fork)
+            return 0;
+        if (clock_mono_ns() > line_ns) {
+            const char *error = get_text(fork, "error");
+            (void)fprintf(stderr, "holdfast: %lld of %lld files are copied%s%s\n",
+                          (long long)get_int(fork, "copied"), (long long)get_int(fork, "files"),
+                          error[0] != '\0' ? "; now waiting: " : "", error);
+            line_ns = clock_mono_ns() + FORK_LINE;
+        }
+        clock_sleep_ns(FORK_LOOK);
+    }
+}
+
+static int
+do_fork(const struct snapshot_words *w, struct err *err)
+{
+    uint64_t seconds;
+    json_t *answer = NULL;
+    if (path_check_volume(w->words[1], err) < 0 || path_check_volume(w->words[3], err) < 0 ||
+        wait_seconds(w, &seconds, err) < 0)
+        return -1;
+    json_t *body = json_pack("{s:s, s:s, s:s, s:I}", "name", w->words[3], "from", w->words[1], "at",
+                             w->words[2], "timeout_s", (json_int_t)seconds);
+    if (!body)
+        return err_set(err, ERR_INVAL, "the snapshot's name must be UTF-8");
+    if (client_json(w->cli, &(struct json_call){ "POST", "/v1/volumes", body, (int)seconds + 60 },
+                    &answer, err) < 0)
+        return -1;
+    scope_json *held = answer;
+    if (!w->no_wait)
+        return wait_fork(w, err);
+    if (w->cli->json)
+        return print_json(held, err);
+    print_line("volume '%s' is being made: holdfast volume show %s", w->words[3], w->words[3]);
+    return 0;
+}
+
 int
 cmd_snapshot(struct cli *cli, int argc, char **argv, struct err *err)
 {
@@ -244,16 +303,16 @@ cmd_snapshot(struct cli *cli, int argc, char **argv, struct err *err)
         int least, most;
         int (*run)(const struct snapshot_words *w, struct err *err);
     } verbs[] = {
-        { "create", 3, 3, do_create },   { "list", 2, 2, do_list },
-        { "show", 3, 3, do_show },       { "diff", 3, 4, do_diff },
-        { "restore", 3, 3, do_restore }, { "delete", 3, 3, do_delete },
+        { "create", 3, 3, do_create }, { "list", 2, 2, do_list },       { "show", 3, 3, do_show },
+        { "diff", 3, 4, do_diff },     { "restore", 3, 3, do_restore }, { "fork", 4, 4, do_fork },
+        { "delete", 3, 3, do_delete },
     };
     struct snapshot_words w = { .cli = cli };
-    const struct cli_option options[] = { { "path", 0, CLI_TEXT, &w.path },
-                                          { "limit", 0, CLI_TEXT, &w.limit },
-                                          { "timeout", 0, CLI_TEXT, &w.timeout },
-                                          { "dry-run", 0, CLI_FLAG, &w.dry_run },
-                                          { NULL, 0, CLI_FLAG, NULL } };
+    const struct cli_option options[] = {
+        { "path", 0, CLI_TEXT, &w.path },       { "limit", 0, CLI_TEXT, &w.limit },
+        { "timeout", 0, CLI_TEXT, &w.timeout }, { "dry-run", 0, CLI_FLAG, &w.dry_run },
+        { "no-wait", 0, CLI_FLAG, &w.no_wait }, { NULL, 0, CLI_FLAG, NULL }
+    };
     w.count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 4, w.words }, err);
     if (w.count < 0)
         return -1;
@@ -266,6 +325,6 @@ cmd_snapshot(struct cli *cli, int argc, char **argv, struct err *err)
                            verbs[i].word, verbs[i].least > 2 ? " and a name" : "");
         return verbs[i].run(&w, err);
     }
-    return err_set(err, ERR_USAGE, "'%s' is none of create, list, show, diff, restore, delete",
-                   w.words[0]);
+    return err_set(err, ERR_USAGE,
+                   "'%s' is none of create, list, show, diff, restore, fork, delete", w.words[0]);
 }

@@ -130,6 +130,14 @@ show_volume(const json_t *v)
         print_line("copies     a conflict's loser becomes a file beside the path");
     print_line("stale      %s", get_text(v, "stale_reads"));
     print_line("quota      %lld", (long long)get_int(v, "quota"));
+    const json_t *fork = json_object_get(v, "fork");
+    if (fork) {
+        print_line("fork       of %s as of %s, %lld of %lld files are copied", get_text(fork, "of"),
+                   get_text(fork, "at"), (long long)get_int(fork, "copied"),
+                   (long long)get_int(fork, "files"));
+        if (get_text(fork, "error")[0] != '\0')
+            print_line("           it does not go on now: %s", get_text(fork, "error"));
+    }
     show_history(v);
     show_rule(v, "snapshots");
     if (get_text(v, "storage_class")[0] != '\0')

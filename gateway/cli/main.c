@@ -181,12 +181,15 @@ const struct cli_command cli_commands[] = {
     { "snapshot",
       "create VOLUME NAME | list VOLUME | show VOLUME NAME | diff VOLUME FROM [TO] | restore "
       "VOLUME "
-      "NAME | delete VOLUME NAME",
+      "NAME | fork VOLUME NAME NEW | delete VOLUME NAME",
       "moments of a volume that have a name",
       "  create         waits until all is in the bucket, and is done at once then\n"
       "  diff           FROM and TO are snapshots, times or how long ago (2h); TO: now\n"
       "  restore        brings the volume, or --path P of it, back; 'holdfast undo' takes that "
       "back\n"
+      "  fork           makes the volume NEW with the files of then, which the store copies; "
+      "done when all are there\n"
+      "  --no-wait      fork: 'holdfast volume show NEW' tells how far it is\n"
       "  --path P       a file or folder\n"
       "  --dry-run      restore: only say what would be done\n"
       "  --timeout S    create, restore: of the wait for the bucket (60)\n"
