@@ -81,7 +81,8 @@ inode_ref(struct inode_table *table, int64_t node, bool open, struct err *err)
         table->bucket[slot_of(node)] = inode;
     }
     inode->refs++;
-    inode->opens += open;
+    if (open && inode->opens++ == 0 && atomic_load(&inode->told_error) == ESTALE)
+        atomic_store(&inode->told_error, 0); /* whom it was for has closed the file */
     return inode;
 }
 
@@ -184,13 +185,14 @@ inode_each(struct inode_table *table, void (*fn)(void *arg, struct inode *inode)
 }
 
 /* The writer of a lost version hears of it at its next flush or fsync: before the commit, so that nobody who waits for it
- * (sync=close) sees the one without the other. */
+ * (sync=close) sees the one without the other. An entry that only an upload keeps has no writer left: the next one is another. */
 void
 inode_tell_loser(struct volume_service *service, int64_t node)
 {
-    struct inode *inode = inode_find(&service->inodes, node);
-    if (inode == NULL)
-        return;
-    atomic_store(&inode->told_error, ESTALE);
-    inode_unref(&service->inodes, inode, false);
+    struct inode_table *table = &service->inodes;
+    scope_unlock pthread_mutex_t *held = scope_lock(&table->lock);
+    (void)held;
+    struct inode *inode = find_locked(table, node);
+    if (inode != NULL && inode->opens > 0)
+        atomic_store(&inode->told_error, ESTALE);
 }

@@ -37,6 +37,17 @@ server_wall_ns(void)
     return clock_wall_ns() + atomic_load(&faults_skew_s) * NS_PER_S;
 }
 
+static void
+forget_spent(void)
+{
+    unsigned left = 0;
+    for (unsigned i = 0; i < planned; i++) {
+        if (plan[i].count > 0)
+            plan[left++] = plan[i];
+    }
+    planned = left;
+}
+
 bool
 faults_add(const char *kind, const char *op, unsigned skip, unsigned count, unsigned long arg)
 {
@@ -44,6 +55,7 @@ faults_add(const char *kind, const char *op, unsigned skip, unsigned count, unsi
         if (strcasecmp(names[i], kind) != 0)
             continue;
         pthread_mutex_lock(&lock);
+        forget_spent();
         bool room = planned < PLAN_MAX;
         if (room) {
             plan[planned] = (struct entry){ (enum fault)i, "", skip, count, arg };

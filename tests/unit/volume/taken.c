@@ -144,6 +144,30 @@ who_wrote_nothing_is_told_nothing(void **state)
     assert_bucket("f", "theirs");
 }
 
+/* An upload keeps the entry of a file that nobody has open: who opens it after the loss is another, and wrote on theirs. */
+static void
+who_comes_after_the_loss_is_told_nothing(void **state)
+{
+    (void)state;
+    save("f", "base");
+    flush();
+    struct inode *kept = inode_ref(&rig.service->inodes, node_of("f"), false, &rig.err);
+    assert_non_null(kept);
+    inode_tell_loser(rig.service, kept->node);
+    struct volume_file *file = open_at("f", O_RDWR);
+    write_at(file, "mine", 0);
+    RUN_OK(rig.err, volume_file_flush(file, &rig.ctx, &rig.err));
+    inode_tell_loser(rig.service, kept->node);
+    volume_file_close(file, &rig.ctx); /* without a flush: nobody is left to hear of it */
+    file = open_at("f", O_RDWR);
+    write_at(file, "more", 0);
+    RUN_OK(rig.err, volume_file_flush(file, &rig.ctx, &rig.err));
+    volume_file_close(file, &rig.ctx);
+    inode_unref(&rig.service->inodes, kept, false);
+    flush();
+    assert_bucket("f", "more");
+}
+
 /* ---- whole files ---- */
 
 struct put {
@@ -281,6 +305,7 @@ main(void)
         cmocka_unit_test_setup_teardown(a_close_that_waits_for_the_bucket_tells_it_too,
                                         setup_sync_close, rig_teardown),
         BOTH(who_wrote_nothing_is_told_nothing),
+        BOTH(who_comes_after_the_loss_is_told_nothing),
         BOTH(who_writes_a_whole_file_is_told_its_own_version),
         BOTH(a_whole_file_replaced_on_its_way_is_not_told_as_saved),
         BOTH(a_whole_file_written_to_on_its_way_arrives_first),
