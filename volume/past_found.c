@@ -8,7 +8,8 @@
 
 /*
  * A snapshot that a rebuild has found: how it was stands in its manifest, not in the index, which has lost the renames and who was
- * made from whom. Each version lies in the history, by the copy or the version that the manifest names, or is the present one.
+ * made from whom. Each version lies in the history, by the copy or the version that the manifest names, or is the present one, or was
+ * moved since (past_moved.c).
  */
 
 #define SLICE 512u
@@ -154,6 +155,8 @@ locate(struct index_tx *tx, struct found *found, struct err *err)
         *err = missing;
         return -1;
     }
+    if (entry->kind == INDEX_FILE && node.content == 0 && node.size != entry->size)
+        return 0; /* another file by now */
     if ((node.kind == INDEX_DIR) == (entry->kind == INDEX_DIR))
         entry->node = node.id;
     return 0;
@@ -196,5 +199,7 @@ past_found(struct volume_service *service, struct volume_past *past, bool *out, 
     for (found->at = 1; found->at < past->count;)
         if (index_read(service->index, locate_tx, found, err) != 0)
             return -1;
+    if (past_moved(service, past, found->volume.root, err) != 0)
+        return -1;
     return past_order(past, err);
 }

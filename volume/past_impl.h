@@ -30,6 +30,10 @@ int past_order(struct volume_past *past, struct err *err) MUST_CHECK;
 /* past_found.c: fills `past` when its time is that of a snapshot that a rebuild has found; else *out is false. */
 int past_found(struct volume_service *service, struct volume_past *past, bool *out,
                struct err *err) MUST_CHECK;
+/* past_moved.c: for entries of it that are at their paths no more and in no copy that the manifest names: where else these bytes are.
+ * May ask the store. */
+int past_moved(struct volume_service *service, struct volume_past *past, int64_t root,
+               struct err *err) MUST_CHECK;
 
 /* past_read.c: the object that has the bytes of an entry at this moment. ERR_NOT_FOUND: none has them any more; ERR_AGAIN: they are on
  * their way from one to another. Not for folders. */

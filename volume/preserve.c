@@ -87,6 +87,26 @@ find_begun(void *arg, const struct index_history *row, struct err *err)
     return 1;
 }
 
+/* By clocks of this machine only: the store's and another gateway's may be ahead, and what a snapshot shows would not be pinned. */
+static int
+see_before(void *arg, const struct index_version *made, struct err *err)
+{
+    struct index_history *row = arg;
+    int64_t time_ns = ulid_time_ms(made->version) * NS_PER_MS;
+    (void)err;
+    row->made_ns = (time_ns < made->time_ns ? time_ns : made->time_ns) + 1;
+    return 1;
+}
+
+/* Nobody knows when a foreign version was made, but that it is no older than the file's version that it took the place of. */
+static int
+fill_foreign(struct index_tx *tx, struct index_history *row, struct err *err)
+{
+    if (row->version[0] != '\0' || row->node == 0)
+        return 0;
+    return index_version_of_node(tx, row->node, 1, see_before, row, err);
+}
+
 /* Who made it: as it was recorded when it was synced. A foreign version is nobody's. */
 static int
 fill_maker(struct index_tx *tx, const struct sync_view *view, struct index_history *row,
@@ -203,7 +223,7 @@ plan_tx(struct index_tx *tx, void *arg, struct err *err)
         text_set(row->sha256, have->sha256);
         text_set(row->path, path_of(step));
         if (fill_maker(tx, &step->kv.view, row, err) != 0 || fill_end(tx, step, row, err) != 0 ||
-            index_history_put(tx, row, err) != 0)
+            fill_foreign(tx, row, err) != 0 || index_history_put(tx, row, err) != 0)
             return -1;
     }
     return preserve_key(&step->kv.volume, row->path, row->id, call->to, err);

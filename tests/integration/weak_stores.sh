@@ -7,28 +7,12 @@
 lib_begin weak-stores
 need_fuse
 
-SUPPORT=$LIB_ROOT/tests/support
-export AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null
+# shellcheck source=../support/stores.sh
+. "$LIB_ROOT/tests/support/stores.sh"
 
 # ---- one store at a time ----
-store_begin() { # KIND BUCKET [ARG...]: sets S3_*, AWS_*, BUCKET, SERVER
-    local kind=$1 line
-    BUCKET=$2
-    SERVER=$WORK/$kind-server
-    shift 2
-    KIND=$kind
-    defer "'$SUPPORT/$kind.sh' wipe '$SERVER'"
-    "$SUPPORT/$kind.sh" start "$SERVER" "$@" >/dev/null || fail_now "$kind does not start"
-    "$SUPPORT/$kind.sh" bucket "$SERVER" "$BUCKET" || fail_now "no bucket on $kind"
-    while read -r line; do export "${line?}"; done < <("$SUPPORT/$kind.sh" env "$SERVER")
-}
-store_end() { "$SUPPORT/$KIND.sh" wipe "$SERVER"; }
-bucket_get() { aws --endpoint-url "$S3_ENDPOINT" s3 cp --quiet "s3://$BUCKET/$1" - 2>/dev/null; } # KEY
-bucket_put() { aws --endpoint-url "$S3_ENDPOINT" s3 cp --quiet - "s3://$BUCKET/$1"; }              # KEY <BYTES
-bucket_has() { aws --endpoint-url "$S3_ENDPOINT" s3api head-object --bucket "$BUCKET" --key "$1" >/dev/null 2>&1; }
-
 serve() { # NAME
-    gateway_start "$WORK/state-$1" "$(rgw_store_url "$BUCKET")"
+    gateway_start "$WORK/state-$1" "$STORE_URL"
     check_status 0 "$HOLDFAST" volume create v
     M=$WORK/mount-$1
     mkdir "$M"

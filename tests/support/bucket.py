@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import http.client
 import os
+import sys
 import threading
 import time
 import urllib.parse
@@ -27,7 +28,7 @@ class Bucket:
     """Safe to use from several threads; each has a connection of its own."""
 
     def __init__(self, endpoint, region, access, secret, name):
-        self.where = urllib.parse.urlsplit(endpoint)
+        self.where = urllib.parse.urlsplit(endpoint.rstrip('/'))
         self.region, self.access, self.secret, self.name = region, access, secret, name
         self.mine = threading.local()
 
@@ -67,7 +68,7 @@ class Bucket:
 
     def call(self, method, key="", query=None, body=b""):
         """Status, headers and body; tried again while the server is in trouble."""
-        path = "/" + self.name + ("/" + escape(key, "/") if key else "")
+        path = self.where.path + "/" + self.name + ("/" + escape(key, "/") if key else "")
         text = "&".join(f"{escape(k)}={escape(v)}" for k, v in sorted((query or {}).items()))
         for turn in range(8):
             try:
@@ -110,3 +111,26 @@ class Bucket:
         status, _, data = self.call("PUT", key, body=body)
         if status != 200:
             raise BucketError(status, f"cannot write {key}: {data[:200]!r}")
+
+
+def main(args):
+    """NAME get KEY | put KEY <BYTES | list PREFIX | sums PREFIX (sha256, tab, key)"""
+    bucket, command, where = Bucket.from_env(args[0]), args[1], args[2]
+    out = sys.stdout.buffer
+    if command == "get":
+        found = bucket.get(where)
+        if found is None:
+            return 1
+        out.write(found[0])
+    elif command == "put":
+        bucket.put(where, sys.stdin.buffer.read())
+    else:
+        for key, _ in bucket.list(where):
+            if command == "sums":
+                out.write(hashlib.sha256(bucket.get(key)[0]).hexdigest().encode() + b"\t")
+            out.write(os.fsencode(key) + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -144,6 +144,34 @@ shows_old_paths(void **state)
     volume_past_close(past);
 }
 
+/* What another client wrote was not there before what it took the place of, also when it has gone since. */
+static void
+others_are_no_older_than_what_they_replaced(void **state)
+{
+    (void)state;
+    struct volume_barrier barrier;
+    save("a", "a");
+    flush();
+    int64_t then = moment();
+    save("lost", "base");
+    flush();
+    foreign_put("lost",
+                "theirs"); /* seen by a write that its condition refuses, not by a listing */
+    save("lost", "mine");
+    assert_int_equal(flush_within(60 * NS_PER_S, &barrier), -1);
+    assert_int_equal(rig.err.code, ERR_CONFLICT);
+    int64_t later = moment();
+    unlink_at("lost");
+    flush();
+    struct volume_past *past = past_at(then);
+    assert_past(past, "a", "a");
+    assert_was_not(past, "lost");
+    volume_past_close(past);
+    past = past_at(later);
+    assert_past(past, "lost", "theirs");
+    volume_past_close(past);
+}
+
 /* Nothing of it has reached the bucket yet: the versions of then lie at their keys. */
 static void
 before_the_bucket_knows(void **state)
@@ -337,6 +365,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         T(shows_what_was),
         T(shows_old_paths),
+        T(others_are_no_older_than_what_they_replaced),
         T(before_the_bucket_knows),
         T(symlinks_of_then),
         T(folder_restored_over_renames),
