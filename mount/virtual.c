@@ -322,6 +322,8 @@ virtual_unsynced(const struct volume_unsynced *row, const char *path, struct buf
     set_count(&line, "bytes", row->size);
     set_time(&line, "since", row->since_ns);
     set_count(&line, "tries", row->tries);
+    if (row->last_error != NULL && row->last_error[0] != '\0')
+        set_text(&line, "why", row->last_error);
     return put_line(&line, out, err);
 }
 

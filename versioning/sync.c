@@ -106,6 +106,7 @@ decide_put(const struct sync_view *view, struct sync_decision *out)
 
     if (restores_late_condition(view)) {
         out->action = SYNC_WAIT;
+        out->waits_for_late = true;
         return;
     }
     out->cond_absent = !have->present || !sync_rule_on(RULE_MERGE);

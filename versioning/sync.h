@@ -140,6 +140,8 @@ struct sync_decision {
     bool cond_absent;
     bool checked; /* the store ignores the condition: HEAD right before, and the lease must be held */
     char cond_etag[LIMIT_ETAG];
+    /* SYNC_WAIT, up to 20 minutes: what is wanted would bring back an ETag that a late request names as its condition (ABA). */
+    bool waits_for_late;
     int64_t node;              /* whose bytes to fetch, evacuate, park or put */
     struct sync_effect effect; /* for SYNC_CONFLICT and SYNC_ADOPT */
 };

@@ -283,6 +283,18 @@ changes_tx(struct index_tx *tx, void *arg, struct err *err)
     return index_run_prune(tx, call->now_ns - RUNS_NS, err);
 }
 
+/* Where writes need the volume's lease, whoever holds it prunes: nobody else could delete what it gives up. */
+static bool
+may_prune(const struct batch *call)
+{
+    const struct store_caps *caps = &call->service->store->caps;
+    const struct sync_rules rules = { .put_if_absent = caps->put_if_absent == STORE_YES,
+                                      .put_if_match = caps->put_if_match == STORE_YES,
+                                      .delete_if_match = caps->delete_if_match == STORE_YES };
+    uint64_t epoch;
+    return !sync_needs_lease(&rules) || lease_keeper_held(call->service, &call->volume, &epoch);
+}
+
 static int
 prune_one(struct batch *call, int64_t volume, struct err *err)
 {
@@ -290,6 +302,8 @@ prune_one(struct batch *call, int64_t volume, struct err *err)
     call->volume.id = volume;
     if (index_read(call->service->index, volume_tx, call, &gone) != 0)
         return gone.code == ERR_NOT_FOUND ? 0 : err_set(err, gone.code, "%s", gone.msg);
+    if (!may_prune(call))
+        return 0;
     if (prune_volume(call, err) != 0)
         return -1;
     do {

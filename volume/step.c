@@ -39,6 +39,25 @@ idle_for_now(const struct step *step)
            (!have->present || have->owner == want->node);
 }
 
+/* "": for a moment only. */
+static const char *
+why_it_waits(const struct step *step)
+{
+    const struct sync_rules *rules = &step->kv.view.rules;
+    const struct sync_have *have = &step->kv.view.have;
+    if (step->decision.waits_for_late)
+        return "waits up to 20 minutes: a request whose answer was lost may still arrive, and "
+               "would take "
+               "these bytes for those that it was to end";
+    if (sync_needs_lease(rules) && !rules->lease_held)
+        return "waits for the volume's writer lease, which another gateway held last";
+    if (step->decision.action == SYNC_EVACUATE ||
+        (step->decision.action == SYNC_WAIT && have->present && have->owner != 0 &&
+         have->owner != step->kv.view.want.node))
+        return "waits until the file whose bytes lie at this key has them at its new one";
+    return "";
+}
+
 static int
 postpone_tx(struct index_tx *tx, void *arg, struct err *err)
 {
@@ -46,12 +65,8 @@ postpone_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_intent row;
     if (index_intent_get(tx, step->key, &row, err) != 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    const struct sync_rules *rules = &step->kv.view.rules;
     row.not_before_ns = clock_wall_ns() + NS_PER_S / 4;
-    row.last_error[0] = '\0';
-    if (sync_needs_lease(rules) && !rules->lease_held)
-        text_set(row.last_error,
-                 "waits for the volume's writer lease, which another gateway held last");
+    text_set(row.last_error, why_it_waits(step));
     return index_intent_put(tx, &row, err);
 }
 

@@ -64,14 +64,15 @@ end() { # NUMBER
     stop_pid "${PIDS[$1]}"
 }
 # 3 tells of conflicts, which are as they should be. A move that would bring an ETag back which a lost request named waits 20 minutes
-# for that request (docs/mechanisms.md section 13); it has not been tried, and its bytes lie at their former key.
+# for that request (docs/mechanisms.md section 13), and what is to come to or go from its former key waits for it; each says so.
+HELD_BACK='"why":"waits (up to 20 minutes: a request whose answer was lost|until the file whose bytes lie at this key)'
 flushed() { # NUMBER
     local status=0 unsynced seconds=150 # a lease that ends by itself takes 70
     [ "$ROUND" != shared ] || seconds=45
     holdfast "$1" flush v --wait --timeout "$seconds" >"$WORK/flush.log" 2>&1 || status=$?
     case $status in 0 | 3) return 0 ;; esac
     unsynced=$(cat "$(mount_of "$1")/.holdfast/unsynced")
-    if [ "$ROUND $status" = 'shared 7' ] && ! grep -qvE '"what":"(move|delete)".*"tries":0' <<<"$unsynced"; then
+    if [ "$ROUND $status" = 'shared 7' ] && ! grep -qvE "$HELD_BACK" <<<"$unsynced"; then
         note "held back by a lost request: $(wc -l <<<"$unsynced") keys"
         HELD=1
         return 0

@@ -544,6 +544,35 @@ old_versions_go(void **state)
     assert_int_equal(dropped, 0);
 }
 
+/* Where deletes need the writer lease: another gateway holds it, so nothing of what is kept is given up here. */
+static void
+only_who_holds_the_lease_prunes(void **state)
+{
+    (void)state;
+    static const char theirs[] =
+        "{\"format\":1,\"gateway\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"epoch\":99,"
+        "\"ttl_ms\":3600000,\"nonce\":\"01BX5ZZKBKACTAV9WEVGEMMVRZ\","
+        "\"expires\":\"2100-01-01T00:00:00Z\"}";
+    struct store_put_result result;
+    size_t dropped = 0;
+    int64_t age = 31 * DAY;
+    save("f", "one");
+    flush();
+    save("f", "two");
+    flush();
+    RUN_OK(rig.err, index_write(rig.service->index, INDEX_NORMAL, age_tx, &age, &rig.err));
+    save("f", "three");
+    flush();
+    volume_service_close(rig.service, clock_mono_ns() + 20 * NS_PER_S);
+    RUN_OK(rig.err,
+           store_put_small(rig.mem, ".holdfast/leases/v.json", theirs, strlen(theirs),
+                           (struct store_cond){ .kind = STORE_COND_NONE }, &result, &rig.err));
+    rig_serve(&(struct rig_options){ .weak_delete = true });
+    RUN_OK(rig.err, prune_all(rig.service, &dropped, &rig.err));
+    assert_int_equal(dropped, 0);
+    assert_int_equal(history_of("f")->count, 3);
+}
+
 static void
 retention_is_by_age_and_number(void **state)
 {
@@ -591,6 +620,9 @@ main(void)
         cmocka_unit_test(retention_is_by_age_and_number),
         cmocka_unit_test_setup_teardown(overwritten_is_kept, rig_setup_weak, rig_teardown),
         cmocka_unit_test_setup_teardown(removed_is_kept, rig_setup_weak, rig_teardown),
+        cmocka_unit_test_setup_teardown(old_versions_go, rig_setup_weak, rig_teardown),
+        cmocka_unit_test_setup_teardown(only_who_holds_the_lease_prunes, rig_setup_weak,
+                                        rig_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -265,11 +265,39 @@ a_disk_that_is_well_again_is_used_at_once(void **state)
     assert_reads("during", "onetwo");
 }
 
+/* A request whose answer was lost may land yet, and names as its condition what would lie there again: that waits, and says why. */
+static void
+what_waits_for_a_lost_request_says_so(void **state)
+{
+    (void)state;
+    struct volume_barrier barrier;
+    struct sync_attempt lost = { .op = SYNC_OP_PUT, .size = 4 };
+    struct store_object object;
+    save("f", "AAA");
+    flush();
+    store_object_init(&object);
+    RUN_OK(rig.err, store_head(rig.mem, "v/f", 0, &object, &rig.err));
+    text_set(lost.cond_etag, object.etag); /* mem: has MD5s */
+    store_object_release(&object);
+    RUN_OK(rig.err, ulid_new(lost.version, &rig.err));
+    save("f", "BBB");
+    flush();
+    sync_late_add(rig.service, "v/f", &lost);
+    save("f", "AAA");
+    assert_int_equal(flush_within(NS_PER_S, &barrier), -1);
+    assert_int_equal(rig.err.code, ERR_NOT_SYNCED);
+    assert_string_equal(barrier.first_key, "v/f");
+    assert_non_null(strstr(barrier.first_error, "20 minutes"));
+    assert_bucket("f", "BBB");
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_reader_ends_when_its_bytes_are_cut_off, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(what_waits_for_a_lost_request_says_so, rig_setup,
                                         rig_teardown),
         cmocka_unit_test_setup_teardown(a_refused_rename_keeps_no_lock, rig_setup, rig_teardown),
         cmocka_unit_test_setup_teardown(a_disk_that_is_well_again_is_used_at_once, setup_disk,
