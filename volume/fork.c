@@ -452,7 +452,8 @@ work(struct run *run, struct err *err)
     if (store_list(run->service->store, &list, err) != 0)
         return -1;
     /* In bytewise order as listings are, but for stores that are folders. */
-    qsort(run->there, run->there_count, sizeof(run->there[0]), by_key);
+    if (run->there_count > 0)
+        qsort(run->there, run->there_count, sizeof(run->there[0]), by_key);
     volume_past_usage(run->past, &files, &bytes);
     pthread_mutex_lock(&forker->lock);
     forker->volume = run->volume.id;
