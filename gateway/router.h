@@ -28,7 +28,10 @@ exchange_fn gateway_conflicts_list, gateway_conflicts_show, gateway_conflicts_pa
     gateway_conflicts_resolve;
 exchange_fn gateway_fsck_post;
 exchange_fn gateway_events, gateway_metrics;
-exchange_fn gateway_runs_show;
+exchange_fn gateway_runs_show, gateway_runs_note;
+exchange_fn gateway_audit_list, gateway_audit_verify;
+/* A request that changed something besides files, which tell themselves, or was denied, is a record. `why` NULL: it worked. */
+void gateway_audit_request(const struct exchange *x, const struct err *why);
 exchange_fn gateway_tokens_me, gateway_tokens_list, gateway_tokens_create, gateway_tokens_revoke;
 /* Whose token this is: fills x->access. ERR_UNAUTHENTICATED. */
 int gateway_tokens_login(struct exchange *x, const char *secret, struct err *err) MUST_CHECK;

@@ -357,6 +357,7 @@ finish_request(struct pending *pending, struct MHD_Connection *mhd)
         pending->failed = gateway_access_body(x, &pending->err) < 0;
     if (!pending->failed)
         pending->failed = x->route->end(x, &pending->err) < 0;
+    gateway_audit_request(x, pending->failed ? &pending->err : NULL);
     if (pending->failed)
         return send_problem(pending, mhd, false);
     return send_reply(pending, mhd, false);
@@ -375,8 +376,10 @@ on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *m
     if (!pending->started) {
         pending->started = true;
         enter_phase(server, mhd, GATEWAY_PHASE_BUSY, 0);
-        if (begin_request(pending, mhd, method, version, &pending->err) < 0)
+        if (begin_request(pending, mhd, method, version, &pending->err) < 0) {
+            gateway_audit_request(pending->x, &pending->err);
             return send_problem(pending, mhd, true);
+        }
         enter_phase(server, mhd, GATEWAY_PHASE_BODY, 0);
         return MHD_YES;
     }

@@ -17,15 +17,15 @@ settings_json(const struct volume_info *info)
     char rule[SCHEDULE_TEXT_SIZE];
     time_rfc3339(info->created_ns, created, sizeof(created));
     schedule_print(&info->snapshots, rule);
-    return json_pack("{s:s, s:s, s:s, s:b, s:b, s:s, s:b, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:s}",
-                     "id", info->name, "name", info->name, "prefix", info->prefix, "read_only",
-                     (int)info->read_only, "frozen", (int)info->frozen, "sync",
-                     info->sync_close ? "close" : "background", "conflict_copy",
-                     (int)info->conflict_copy, "stale_reads", volume_stale_word(info->stale_reads),
-                     "quota", (json_int_t)info->quota, "history_days",
-                     (json_int_t)(info->history_ns / DAY_NS), "history_versions",
-                     (json_int_t)info->history_count, "created", created, "storage_class",
-                     info->storage_class, "encryption", info->encryption, "snapshots", rule);
+    return json_pack(
+        "{s:s, s:s, s:s, s:b, s:b, s:s, s:b, s:s, s:b, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "id",
+        info->name, "name", info->name, "prefix", info->prefix, "read_only", (int)info->read_only,
+        "frozen", (int)info->frozen, "sync", info->sync_close ? "close" : "background",
+        "conflict_copy", (int)info->conflict_copy, "stale_reads",
+        volume_stale_word(info->stale_reads), "audit_reads", (int)info->audit_reads, "quota",
+        (json_int_t)info->quota, "history_days", (json_int_t)(info->history_ns / DAY_NS),
+        "history_versions", (json_int_t)info->history_count, "created", created, "storage_class",
+        info->storage_class, "encryption", info->encryption, "snapshots", rule);
 }
 
 static int
@@ -115,10 +115,9 @@ read_settings(const json_t *body, struct volume_settings *settings, struct sched
               struct err *err)
 {
     static const char *const known[] = {
-        "name",       "prefix",        "read_only",        "sync",
-        "quota",      "history_days",  "history_versions", "storage_class",
-        "encryption", "conflict_copy", "stale_reads",      "snapshots",
-        NULL
+        "name",         "prefix",           "read_only",     "sync",       "quota",
+        "history_days", "history_versions", "storage_class", "encryption", "conflict_copy",
+        "stale_reads",  "snapshots",        "audit_reads",   NULL
     };
     const char *snapshots = NULL;
     const char *sync = settings->sync_close ? "close" : "background";
@@ -130,6 +129,7 @@ read_settings(const json_t *body, struct volume_settings *settings, struct sched
         json_opt_str(body, "prefix", &settings->prefix, err) < 0 ||
         json_opt_bool(body, "read_only", &settings->read_only, err) < 0 ||
         json_opt_bool(body, "conflict_copy", &settings->conflict_copy, err) < 0 ||
+        json_opt_bool(body, "audit_reads", &settings->audit_reads, err) < 0 ||
         json_opt_str(body, "stale_reads", &stale, err) < 0 ||
         volume_stale_read_word(stale, &settings->stale_reads, err) < 0 ||
         json_opt_str(body, "sync", &sync, err) < 0 ||
@@ -223,6 +223,7 @@ gateway_volumes_set(struct exchange *x, struct err *err)
                                         .sync_close = info.sync_close,
                                         .conflict_copy = info.conflict_copy,
                                         .stale_reads = info.stale_reads,
+                                        .audit_reads = info.audit_reads,
                                         .quota = info.quota,
                                         .history_ns = info.history_ns,
                                         .history_count = info.history_count };

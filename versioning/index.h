@@ -69,8 +69,9 @@ enum index_volume_options {
     /* What a run wrote after one of its inputs changed is marked, unless it is refused or nobody looks. */
     INDEX_VOLUME_STALE_REFUSE = 16,
     INDEX_VOLUME_STALE_OFF = 32,
-    INDEX_VOLUME_HELD = 2,    /* frozen by its owner: no writes, nothing goes to the bucket */
-    INDEX_VOLUME_FORKING = 4, /* its files are still being copied: nobody uses it yet */
+    INDEX_VOLUME_HELD = 2,         /* frozen by its owner: no writes, nothing goes to the bucket */
+    INDEX_VOLUME_FORKING = 4,      /* its files are still being copied: nobody uses it yet */
+    INDEX_VOLUME_AUDIT_READS = 64, /* each open of a file to read it is a record too */
 };
 #define INDEX_VOLUME_SCHEDULE_SHIFT \
     8 /* from this bit on: schedule_pack() of versioning/schedule.h */

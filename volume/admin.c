@@ -21,8 +21,9 @@ static int set_placement(struct index_volume *row, const struct volume_settings 
 
 /* ---- choices that the row keeps as bits ---- */
 
-#define SETTLED_BITS \
-    (INDEX_VOLUME_CONFLICT_COPY | INDEX_VOLUME_STALE_REFUSE | INDEX_VOLUME_STALE_OFF)
+#define SETTLED_BITS                                                                   \
+    (INDEX_VOLUME_CONFLICT_COPY | INDEX_VOLUME_STALE_REFUSE | INDEX_VOLUME_STALE_OFF | \
+     INDEX_VOLUME_AUDIT_READS)
 
 static const char *const stale_words[] = {
     [VOLUME_STALE_MARK] = "mark", [VOLUME_STALE_REFUSE] = "refuse", [VOLUME_STALE_OFF] = "off"
@@ -47,9 +48,10 @@ volume_stale_read_word(const char *word, enum volume_stale_reads *out, struct er
 }
 
 static int64_t
-options_of(bool conflict_copy, enum volume_stale_reads stale)
+options_of(bool conflict_copy, bool audit_reads, enum volume_stale_reads stale)
 {
-    int64_t options = conflict_copy ? INDEX_VOLUME_CONFLICT_COPY : 0;
+    int64_t options = (conflict_copy ? INDEX_VOLUME_CONFLICT_COPY : 0) |
+                      (audit_reads ? INDEX_VOLUME_AUDIT_READS : 0);
     if (stale == VOLUME_STALE_MARK)
         return options;
     return options |
@@ -98,13 +100,14 @@ settings_print(const struct index_volume *volume, struct buf *out, struct err *e
     char rule[SCHEDULE_TEXT_SIZE];
     print_rule(volume, rule);
     scope_json *doc = json_pack(
-        "{s:i, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "format",
+        "{s:i, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:b}", "format",
         SETTINGS_FORMAT, "name", volume->name, "prefix", volume->prefix, "read_only",
         (int)volume->read_only, "sync_close", (int)volume->sync_close, "conflict_copy", (int)copy,
         "quota", (json_int_t)volume->quota, "history_seconds",
         (json_int_t)(volume->history_ns / NS_PER_S), "history_count",
         (json_int_t)volume->history_count, "storage_class", volume->storage_class, "encryption",
-        volume->encryption, "snapshots", rule, "stale_reads", stale_words[stale_of(volume)]);
+        volume->encryption, "snapshots", rule, "stale_reads", stale_words[stale_of(volume)],
+        "audit_reads", (int)((volume->options & INDEX_VOLUME_AUDIT_READS) != 0));
     if (doc == NULL)
         return err_nomem(err);
     return json_print(doc, out, err);
@@ -150,8 +153,9 @@ read_options(const json_t *doc, struct index_volume *out, struct err *err)
     const char *word = stale_words[VOLUME_STALE_MARK];
     enum volume_stale_reads stale;
     struct schedule_rule rule;
-    bool copy = false;
+    bool copy = false, reads = false;
     if (json_opt_bool(doc, "conflict_copy", &copy, err) != 0 ||
+        json_opt_bool(doc, "audit_reads", &reads, err) != 0 ||
         json_opt_bool(doc, "read_only", &out->read_only, err) != 0 ||
         json_opt_bool(doc, "sync_close", &out->sync_close, err) != 0 ||
         json_opt_int(doc, "quota", &quota, err) != 0 ||
@@ -169,7 +173,7 @@ read_options(const json_t *doc, struct index_volume *out, struct err *err)
     out->quota = (uint64_t)quota;
     out->history_ns = seconds * NS_PER_S;
     out->history_count = count;
-    out->options = options_of(copy, stale);
+    out->options = options_of(copy, reads, stale);
     set_rule(out, &rule);
     struct volume_settings placement = { .storage_class = class, .encryption = encryption };
     return set_placement(out, &placement, err);
@@ -397,11 +401,14 @@ volume_create(struct volume_service *service, const struct volume_settings *sett
         return -1;
     row->read_only = settings->read_only;
     row->sync_close = settings->sync_close;
-    row->options = options_of(settings->conflict_copy, settings->stale_reads);
+    row->options =
+        options_of(settings->conflict_copy, settings->audit_reads, settings->stale_reads);
     row->quota = settings->quota;
     row->history_ns = history_of(settings, DEFAULT_HISTORY);
     row->history_count = settings->history_count;
     row->created_ns = clock_wall_ns();
+    if (settings->audit_reads)
+        atomic_store(&service->audit_reads, true);
     if (settings->snapshots != NULL)
         set_rule(row, settings->snapshots);
     if (set_placement(row, settings, err) != 0 || check_rule(row, err) != 0)
@@ -451,6 +458,7 @@ info_fill(struct index_tx *tx, const struct index_volume *row, struct volume_inf
     out->stale_reads = stale_of(row);
     out->frozen = (row->options & INDEX_VOLUME_HELD) != 0;
     out->forking = (row->options & INDEX_VOLUME_FORKING) != 0;
+    out->audit_reads = (row->options & INDEX_VOLUME_AUDIT_READS) != 0;
     out->quota = row->quota;
     out->history_ns = row->history_ns;
     out->history_count = row->history_count;
@@ -528,7 +536,8 @@ set_tx(struct index_tx *tx, void *arg, struct err *err)
     call->row.read_only = call->settings->read_only;
     call->row.sync_close = call->settings->sync_close;
     call->row.options &= ~(int64_t)SETTLED_BITS;
-    call->row.options |= options_of(call->settings->conflict_copy, call->settings->stale_reads);
+    call->row.options |= options_of(call->settings->conflict_copy, call->settings->audit_reads,
+                                    call->settings->stale_reads);
     call->row.quota = call->settings->quota;
     call->row.history_ns = history_of(call->settings, call->row.history_ns);
     call->row.history_count = call->settings->history_count;
@@ -551,6 +560,8 @@ volume_set(struct volume_service *service, const char *name, const struct volume
            struct err *err)
 {
     struct set_call call = { .settings = settings, .name = name };
+    if (settings->audit_reads)
+        atomic_store(&service->audit_reads, true);
     if (index_write(service->index, INDEX_FULL, set_tx, &call, err) != 0)
         return -1;
     if (admin_settings_put(service, &call.row, err) == 0) {

@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/audit.h"
 #include "volume/extra_impl.h"
 #include "volume/form_impl.h"
 #include "volume/link_impl.h"
@@ -129,6 +130,7 @@ struct commit_call {
     struct drop_list drop;
     char key[LIMIT_KEY + 1];
     char now_version[LIMIT_ETAG];
+    char was[LIMIT_ETAG]; /* the version that was there */
 };
 
 static int
@@ -166,6 +168,7 @@ judge_precondition(struct index_tx *tx, struct commit_call *call, struct err *er
         return err_set(err, ERR_IS_DIR, "'%s' is a folder", call->upload->path);
     if (call->existed && attr_fill(tx, &call->node, call->attr, err) != 0)
         return -1;
+    text_set(call->was, call->existed ? call->attr->version : "");
     if (precondition_holds(&call->args->pre, call->existed ? call->attr->version : NULL))
         return 0;
     if (call->args->pre.kind == PRECONDITION_NONE)
@@ -486,6 +489,14 @@ tell_readers(const struct commit_call *call)
                       call->upload->run);
     if (call->stale)
         event_emit(call->service, VOLUME_EVENT_STALE, &call->node, 0);
+    volume_audit_act(call->service, call->ctx,
+                     (struct audit_record){ .verb = call->existed ? "write" : "create",
+                                            .volume_name = call->volume.name,
+                                            .path = call->upload->path,
+                                            .before = call->was,
+                                            .after = call->content.version,
+                                            .bytes = (int64_t)call->content.size,
+                                            .detail = call->stale ? "stale reads" : NULL });
 }
 
 int

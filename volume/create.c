@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "volume/audit.h"
 #include "volume/form_impl.h"
 #include "volume/service_impl.h"
 
@@ -155,6 +156,11 @@ create_new(struct create_call *call, struct err *err)
     pthread_cond_broadcast(&inode->fetched);
     pthread_mutex_unlock(&inode->lock);
     event_emit(service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
+    volume_audit_act(service, call->ctx,
+                     (struct audit_record){ .verb = "create",
+                                            .volume_name = call->meta.volume,
+                                            .path = call->meta.path,
+                                            .bytes = -1 });
     return 0;
 }
 

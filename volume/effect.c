@@ -1,3 +1,4 @@
+#include "volume/audit.h"
 #include "volume/effect_impl.h"
 #include "volume/link_impl.h"
 #include "volume/preserve_impl.h"
@@ -346,6 +347,18 @@ view_keep_loser(struct volume_service *service, struct index_tx *tx, const struc
         index_conflict_put(tx, &row, err) != 0)
         return -1;
     event_emit(service, VOLUME_EVENT_CONFLICT, node, 0);
+    volume_audit_note(service, &(struct audit_record){ .verb = "conflict",
+                                                       .face = "gateway",
+                                                       .actor = row.actor,
+                                                       .run = row.run,
+                                                       .volume_name = volume.name,
+                                                       .path = row.path,
+                                                       .before = row.base_version,
+                                                       .after = row.mine_version,
+                                                       .result = row.reason,
+                                                       .detail = row.id,
+                                                       .bytes = (int64_t)mine.size,
+                                                       .uid = -1 });
     return key_want_since(tx, node->volume, key, loser->since_ns, err);
 }
 

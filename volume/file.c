@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/audit.h"
 #include "volume/locks.h"
 #include "volume/reads_impl.h"
 #include "volume/service_impl.h"
@@ -27,8 +28,29 @@ struct open_call {
     bool writing;
     bool growing; /* not emptied by this very open: a full volume may always be made smaller */
     bool guarded; /* what runs read here is remembered */
+    bool audited; /* reads are recorded: of this version, */
+    char version[LIMIT_ETAG];
+    char path[LIMIT_PATH + 1];
     struct index_node row;
 };
+
+/* What is read, for the audit: bytes that are being written have no version yet. */
+static int
+find_read(struct index_tx *tx, struct open_call *call, struct err *err)
+{
+    struct index_content content;
+    const struct index_node *row = &call->row;
+    text_set(call->version, row->version[0] != '\0' ? row->version : row->etag);
+    if (row->content != 0) {
+        if (index_content_get(tx, row->content, &content, err) != 0)
+            return -1;
+        if (content.state == CONTENT_FROZEN)
+            text_set(call->version, content.version);
+    }
+    if ((row->flags & INDEX_NODE_ORPHAN) != 0)
+        return 0;
+    return index_node_path(tx, row->id, call->path, sizeof(call->path), err);
+}
 
 static int
 check_open(struct index_tx *tx, void *arg, struct err *err)
@@ -44,11 +66,14 @@ check_open(struct index_tx *tx, void *arg, struct err *err)
                                                          : ERR_UNSUPPORTED,
                        "not a file");
     bool run = call->ctx->run != NULL && call->ctx->run[0] != '\0';
-    if (!call->writing && !run)
+    if (!call->writing && !run && !atomic_load(&call->service->audit_reads))
         return 0;
     if (index_volume_get(tx, call->row.volume, &volume, err) != 0)
         return -1;
     call->guarded = (volume.options & INDEX_VOLUME_STALE_OFF) == 0;
+    call->audited = (volume.options & INDEX_VOLUME_AUDIT_READS) != 0;
+    if (call->audited && find_read(tx, call, err) != 0)
+        return -1;
     if (!call->writing)
         return 0;
     if (service_may_write(call->service, call->ctx, &volume, err) != 0)
@@ -140,6 +165,18 @@ volume_file_stamp(const struct volume_file *file)
     return file->stamp;
 }
 
+static void
+note_read(const struct open_call *call)
+{
+    const struct index_node *row = &call->row;
+    volume_audit_act(call->service, call->ctx,
+                     (struct audit_record){ .verb = "read",
+                                            .volume = row->volume,
+                                            .path = call->path,
+                                            .before = call->version,
+                                            .bytes = (int64_t)row->size });
+}
+
 /* A file that is emptied by its open, or opened for writing only, is not read. */
 static int
 look_at_opened(struct open_call *call, int flags, struct err *err)
@@ -153,6 +190,8 @@ look_at_opened(struct open_call *call, int flags, struct err *err)
     call->row.id = call->node;
     int rc = index_read(service->index, check_open, call, err);
     reads_end(service, call->ctx, &call->row, rc == 0 && call->guarded);
+    if (rc == 0 && call->audited)
+        note_read(call);
     return rc;
 }
 
@@ -425,6 +464,26 @@ node_attrs_changed(struct index_tx *tx, struct index_node *row, struct err *err)
 }
 
 static int
+note_attributes(struct index_tx *tx, const struct setattr_call *call, struct err *err)
+{
+    char path[LIMIT_PATH + 1], detail[96];
+    if ((call->change->bits & (VOLUME_SET_MODE | VOLUME_SET_UID | VOLUME_SET_GID)) == 0 ||
+        (call->row.flags & INDEX_NODE_ORPHAN) != 0)
+        return 0; /* times alone */
+    if (index_node_path(tx, call->row.id, path, sizeof(path), err) != 0)
+        return -1;
+    (void)snprintf(detail, sizeof(detail), "mode=%o uid=%u gid=%u", call->row.mode & 07777,
+                   call->row.uid, call->row.gid);
+    volume_audit_act(call->service, call->ctx,
+                     (struct audit_record){ .verb = "attributes",
+                                            .volume = call->row.volume,
+                                            .path = path,
+                                            .detail = detail,
+                                            .bytes = -1 });
+    return 0;
+}
+
+static int
 setattr_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct setattr_call *call = arg;
@@ -435,7 +494,7 @@ setattr_tx(struct index_tx *tx, void *arg, struct err *err)
         return -1;
     rest_begin(call->service, call->ctx, tx);
     change_row(&call->row, call->change);
-    if (node_attrs_changed(tx, &call->row, err) != 0)
+    if (node_attrs_changed(tx, &call->row, err) != 0 || note_attributes(tx, call, err) != 0)
         return -1;
     return attr_fill(tx, &call->row, call->attr, err);
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/scope.h"
+#include "volume/audit.h"
 #include "volume/link_impl.h"
 #include "volume/reads_impl.h"
 
@@ -259,6 +260,25 @@ take_hashes(struct freeze_call *call)
     hex_encode(md, sizeof(md), call->md5);
 }
 
+static void
+note_write(const struct freeze_call *call)
+{
+    const struct inode *inode = call->inode;
+    bool one = inode->wrote_run[0] != '\0';
+    struct volume_ctx by = { .actor = call->content.actor,
+                             .run = one ? inode->wrote_run : call->content.run,
+                             .uid = call->node.uid,
+                             .connection = inode->wrote_by != 0 ? inode->wrote_by : 1 };
+    volume_audit_act(call->service, &by,
+                     (struct audit_record){ .verb = "write",
+                                            .volume_name = call->meta.volume,
+                                            .path = call->meta.path,
+                                            .before = call->content.base_version,
+                                            .after = call->content.version,
+                                            .bytes = (int64_t)call->content.size,
+                                            .detail = call->stale ? "stale reads" : NULL });
+}
+
 static int
 freeze(struct freeze_call *call, struct err *err)
 {
@@ -283,6 +303,8 @@ freeze(struct freeze_call *call, struct err *err)
     inode->dirty_size = inode->loose = inode->was_lent = false;
     inode->since_ns = 0;
     cache_file_settle(inode->file);
+    if (call->changed && call->content.state != CONTENT_CLEAN)
+        note_write(call);
     if (call->changed) {
         reads_changed(service, call->node.id, inode->wrote_run);
         event_emit(service, VOLUME_EVENT_CHANGED, &call->node, inode->wrote_by);

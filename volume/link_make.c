@@ -1,6 +1,7 @@
 #include <errno.h>
 
 #include "base/scope.h"
+#include "volume/audit.h"
 #include "volume/form_impl.h"
 #include "volume/link_impl.h"
 
@@ -67,6 +68,20 @@ make_name(struct index_tx *tx, struct make_call *call, struct err *err)
 }
 
 static int
+note_link(struct index_tx *tx, const struct make_call *call, struct err *err)
+{
+    char path[LIMIT_PATH + 1], to[LIMIT_PATH + 1];
+    if (index_node_path(tx, call->inode.id, path, sizeof(path), err) != 0 ||
+        index_node_path(tx, call->name.id, to, sizeof(to), err) != 0)
+        return -1;
+    volume_audit_act(
+        call->service, call->ctx,
+        (struct audit_record){
+            .verb = "link", .volume = call->name.volume, .path = path, .to = to, .bytes = -1 });
+    return 0;
+}
+
+static int
 make_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct make_call *call = arg;
@@ -75,7 +90,7 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
         return 0;
     rest_begin(call->service, call->ctx, tx);
     if (check_linkable(tx, call, err) != 0 || make_name(tx, call, err) != 0 ||
-        attr_fill(tx, &call->name, call->attr, err) != 0)
+        attr_fill(tx, &call->name, call->attr, err) != 0 || note_link(tx, call, err) != 0)
         return -1;
     return answer_record(tx, call->ctx, call->attr, err);
 }

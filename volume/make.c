@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 
 #include "base/path.h"
+#include "volume/audit.h"
 #include "volume/form_impl.h"
 #include "volume/preserve_impl.h"
 
@@ -19,6 +20,7 @@ struct make_call {
     bool replayed;
     bool looked; /* the folder was asked for the name */
     bool unsure; /* it has to be, first */
+    char path[LIMIT_PATH + 1];
 };
 
 /* The folder must be known before anybody may say that the name is free. */
@@ -64,6 +66,7 @@ make_tx(struct index_tx *tx, void *arg, struct err *err)
         key_want_sync(tx, call->node.volume, key, 0, err) != 0 ||
         change_note(tx, call->ctx, CHANGE_MAKE, &call->node, NULL, err) != 0 ||
         attr_fill(tx, &call->node, call->attr, err) != 0 ||
+        index_node_path(tx, call->node.id, call->path, sizeof(call->path), err) != 0 ||
         index_node_get(tx, call->at->parent, &dir, err) != 0)
         return -1;
     attr_believe(call->service, &dir, call->attr);
@@ -86,6 +89,20 @@ look(struct make_call *call, struct err *err)
     return -1;
 }
 
+static void
+note_made(const struct make_call *call)
+{
+    const char *verb = call->kind == INDEX_DIR       ? "mkdir"
+                       : call->kind == INDEX_SYMLINK ? "symlink"
+                                                     : "mknod";
+    volume_audit_act(call->service, call->ctx,
+                     (struct audit_record){ .verb = verb,
+                                            .volume = call->node.volume,
+                                            .path = call->path,
+                                            .detail = call->target,
+                                            .bytes = -1 });
+}
+
 static int
 make_inline(struct make_call *call, struct err *err)
 {
@@ -103,6 +120,7 @@ make_inline(struct make_call *call, struct err *err)
         return -1;
     }
     if (!call->replayed) {
+        note_made(call);
         rest_kick(call->service, call->ctx);
         event_emit(call->service, VOLUME_EVENT_CREATED, &call->node, call->ctx->connection);
         event_settle(call->service, call->ctx);

@@ -1,3 +1,4 @@
+#include "volume/audit.h"
 #include "volume/link_impl.h"
 #include "volume/preserve_impl.h"
 #include "volume/reads_impl.h"
@@ -17,6 +18,7 @@ struct remove_call {
     bool replayed;
     bool looked; /* the bucket was asked where the index cannot know */
     bool unsure; /* it has to be, first */
+    char path[LIMIT_PATH + 1];
 };
 
 static int
@@ -82,6 +84,7 @@ remove_tx(struct index_tx *tx, void *arg, struct err *err)
     struct index_node gone = call->node;
     bool left = (gone.flags & (INDEX_NODE_LINK | INDEX_NODE_LINKED)) != 0;
     if (link_inode_of(tx, &gone, &call->inode, err) != 0 ||
+        index_node_path(tx, gone.id, call->path, sizeof(call->path), err) != 0 ||
         change_note(tx, call->ctx, call->dir ? CHANGE_RMDIR : CHANGE_DELETE, &gone, NULL, err) !=
             0 ||
         (call->ctx->connection == 0 && inode_open_count(&call->service->inodes, gone.id) == 0 &&
@@ -123,6 +126,12 @@ volume_remove(struct volume_service *service, const struct volume_ctx *ctx,
         rest_kick(service, ctx);
         call.node.id = call.inode;
         reads_changed(service, call.inode, ctx->run);
+        volume_audit_act(service, ctx,
+                         (struct audit_record){ .verb = dir ? "rmdir" : "remove",
+                                                .volume = call.node.volume,
+                                                .path = call.path,
+                                                .before = call.node.version,
+                                                .bytes = -1 });
         event_emit(service, VOLUME_EVENT_REMOVED, &call.node, ctx->connection);
         if (call.left.id != 0)
             event_emit(service, VOLUME_EVENT_CHANGED, &call.left, ctx->connection);

@@ -2,6 +2,7 @@
 
 #include "base/path.h"
 #include "base/scope.h"
+#include "volume/audit.h"
 #include "volume/form_impl.h"
 #include "volume/link_impl.h"
 #include "volume/move_impl.h"
@@ -24,6 +25,7 @@ struct rename_call {
     struct drop_list drop;
     bool replayed;
     bool nothing;
+    char path[LIMIT_PATH + 1], to_path[LIMIT_PATH + 1];
 };
 
 /* Its own key has its work at once; what lies below a folder gets it from a worker. */
@@ -223,7 +225,9 @@ rename_tx(struct index_tx *tx, void *arg, struct err *err)
         return 0;
     if ((call->has_target && check_target(tx, call, err) != 0) ||
         (moves_folder(call) && below_fits(tx, &call->below, err) != 0) ||
-        rename_rows(tx, call, err) != 0)
+        index_node_path(tx, call->moved.id, call->path, sizeof(call->path), err) != 0 ||
+        rename_rows(tx, call, err) != 0 ||
+        index_node_path(tx, call->moved.id, call->to_path, sizeof(call->to_path), err) != 0)
         return -1;
     return answer_record(tx, call->ctx, NULL, err);
 }
@@ -338,6 +342,21 @@ tell_target(const struct rename_call *call)
         event_emit(call->service, VOLUME_EVENT_CHANGED, &call->left, call->ctx->connection);
 }
 
+static void
+note_done(const struct rename_call *call)
+{
+    bool exchanged = call->has_target && (call->flags & RENAME_EXCHANGE) != 0;
+    volume_audit_act(
+        call->service, call->ctx,
+        (struct audit_record){ .verb = exchanged ? "exchange" : "rename",
+                               .volume = call->moved.volume,
+                               .path = call->path,
+                               .to = call->to_path,
+                               .before = call->has_target ? call->target.version : NULL,
+                               .after = call->moved.version,
+                               .bytes = -1 });
+}
+
 int
 volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
               const struct volume_name *from, const struct volume_name *to, unsigned flags,
@@ -372,6 +391,7 @@ volume_rename(struct volume_service *service, const struct volume_ctx *ctx,
         old.parent = from->parent;
         (void)snprintf(old.name, sizeof(old.name), "%.*s", (int)from->len, from->name);
         renamed_note(service, &call.moved);
+        note_done(&call);
         if (call.has_target && (flags & RENAME_EXCHANGE) != 0)
             renamed_note(service, &call.target);
         rest_kick(service, ctx);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "volume/audit_impl.h"
 #include "volume/fork_impl.h"
 #include "volume/listing_impl.h"
 #include "volume/locks.h"
@@ -81,9 +82,9 @@ service_store_seen(struct volume_service *service, const struct err *err)
         sync_kick(service);
 }
 
-int
-service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
-                  const struct index_volume *volume, struct err *err)
+static int
+may_write(struct volume_service *service, const struct volume_ctx *ctx,
+          const struct index_volume *volume, struct err *err)
 {
     if (ctx->read_only)
         return err_set(err, ERR_READ_ONLY, "mounted read-only");
@@ -94,6 +95,21 @@ service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
     if (atomic_load(&service->read_only))
         return err_set(err, ERR_READ_ONLY, "the gateway's own disk failed: see holdfast status");
     return reads_may_write(service, ctx, volume, err);
+}
+
+int
+service_may_write(struct volume_service *service, const struct volume_ctx *ctx,
+                  const struct index_volume *volume, struct err *err)
+{
+    if (may_write(service, ctx, volume, err) == 0)
+        return 0;
+    volume_audit_act(service, ctx,
+                     (struct audit_record){ .verb = "refused",
+                                            .volume_name = volume->name,
+                                            .result = err_slug(err->code),
+                                            .detail = err->msg,
+                                            .bytes = -1 });
+    return -1;
 }
 
 int
@@ -243,6 +259,8 @@ open_parts(struct volume_service *service, const struct volume_service_args *arg
     if (service->cache == NULL)
         return -1;
     cache_on_evict(service->cache, evict_content, service);
+    if (audit_open(service, err) != 0)
+        return -1;
     /* After a takeover both change nothing. */
     enum index_durability durability = args->carried != NULL ? INDEX_NORMAL : INDEX_FULL;
     if (index_write(service->index, durability, load_meta_tx, &meta, err) != 0 ||
@@ -302,7 +320,7 @@ int
 volume_service_start(struct volume_service *service, struct err *err)
 {
     service->started = true;
-    if (changelog_start(service, err) != 0)
+    if (audit_start(service, err) != 0 || changelog_start(service, err) != 0)
         return -1;
     if (event_queue_start(service, err) != 0 || lease_keeper_start(service, err) != 0 ||
         sync_engine_start(service, err) != 0 || uploads_start(service, err) != 0 ||
@@ -335,6 +353,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
         store_end(service->store, deadline_ns > soon ? deadline_ns : soon);
     fork_stop(service);
     timed_stop(service); /* it kicks both that follow */
+    audit_stop(service);
     prune_stop(service);
     snapshot_stop(service);
     live_keeper_close(service);
@@ -351,6 +370,7 @@ volume_service_close(struct volume_service *service, int64_t deadline_ns)
     uploads_release(service);
     if (service->index != NULL && service->cache != NULL)
         drop_flush(service);
+    audit_close(service);
     /* An orderly end: what is on this disk may be trusted after the next boot too. */
     if (service->started && service->state_fd >= 0 && syncfs(service->state_fd) == 0 &&
         index_write(service->index, INDEX_FULL, clean_tx, NULL, &err) != 0)

@@ -116,6 +116,7 @@ struct ticker;
 struct reads;
 struct changelog;
 struct forker;
+struct audit;
 
 /* gone.c: keys whose objects ended lately. */
 #define GONE_KEYS 1024u
@@ -184,7 +185,12 @@ struct volume_service {
     bool same_boot;
     struct gone_keys gone;
     struct told told;
-    struct reads *reads;                  /* reads.c */
+    struct reads *reads; /* reads.c */
+    struct audit *audit; /* audit.c */
+    struct ticker *auditor;
+    atomic_bool audit_reads; /* some volume wants its reads recorded */
+    uint64_t audit_sent;     /* its own: all segments before this record are packed and sent */
+    int64_t audit_after_ns;  /* its own: mono, no more is sent before */
     char (*found)[LIMIT_VOLUME_NAME + 1]; /* found.c */
     size_t found_count;
     int64_t listed_since_ns;              /* older listings of folders count as none */

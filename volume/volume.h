@@ -98,8 +98,9 @@ struct volume_info {
     bool sync_close;
     bool conflict_copy; /* a conflict's loser also becomes a file beside the path */
     enum volume_stale_reads stale_reads;
-    bool frozen;  /* volume_freeze() */
-    bool forking; /* its files are still being copied (volume/fork.h) */
+    bool frozen;      /* volume_freeze() */
+    bool forking;     /* its files are still being copied (volume/fork.h) */
+    bool audit_reads; /* reads are recorded too (volume/audit.h) */
     uint64_t quota;
     int64_t history_ns;    /* 0: no history */
     int64_t history_count; /* at most so many versions of a path are kept, 0: any number */
@@ -118,6 +119,7 @@ struct volume_settings {
     const char *prefix; /* NULL: "<name>/" */
     bool read_only, sync_close, conflict_copy;
     enum volume_stale_reads stale_reads;
+    bool audit_reads;
     uint64_t quota;
     int64_t
         history_ns; /* how long versions are kept that are replaced or removed; 0: 30 days, or as before; < 0: not at all */

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/scope.h"
+#include "volume/audit.h"
 #include "volume/service_impl.h"
 #include "volume/xattr.h"
 
@@ -186,6 +187,23 @@ edit_set(struct index_tx *tx, const struct xattr_call *call, struct err *err)
 }
 
 static int
+note_xattr(struct index_tx *tx, const struct xattr_call *call, struct err *err)
+{
+    char path[LIMIT_PATH + 1];
+    if ((call->row.flags & INDEX_NODE_ORPHAN) != 0)
+        return 0;
+    if (index_node_path(tx, call->row.id, path, sizeof(path), err) != 0)
+        return -1;
+    volume_audit_act(call->service, call->ctx,
+                     (struct audit_record){ .verb = "attributes",
+                                            .volume = call->row.volume,
+                                            .path = path,
+                                            .detail = call->change->name,
+                                            .bytes = -1 });
+    return 0;
+}
+
+static int
 change_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct xattr_call *call = arg;
@@ -200,7 +218,8 @@ change_tx(struct index_tx *tx, void *arg, struct err *err)
         return err_set(err, ERR_PERM, "only files and folders have extended attributes");
     call->row.ctime_ns = clock_wall_ns();
     rest_begin(call->service, call->ctx, tx);
-    if (edit_set(tx, call, err) != 0 || node_attrs_changed(tx, &call->row, err) != 0)
+    if (edit_set(tx, call, err) != 0 || node_attrs_changed(tx, &call->row, err) != 0 ||
+        note_xattr(tx, call, err) != 0)
         return -1;
     return answer_record(tx, call->ctx, NULL, err);
 }

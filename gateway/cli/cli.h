@@ -179,7 +179,7 @@ cli_fn cmd_conflicts;
 cli_fn cmd_history, cmd_trash;
 cli_fn cmd_restore, cmd_undo;
 cli_fn cmd_diff;
-cli_fn cmd_events;
+cli_fn cmd_events, cmd_audit;
 cli_fn cmd_snapshot;
 cli_fn cmd_flush, cmd_status, cmd_upgrade;
 cli_fn cmd_doctor;

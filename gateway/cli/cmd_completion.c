@@ -29,8 +29,10 @@ static const struct {
     { "token", "--volume --allow --expires --label --run" },
     { "snapshot", "--path --limit --timeout --dry-run --no-wait" },
     { "conflicts", "--run --keep --base --create --from --to" },
+    { "audit", "--run --volume --path --verb --since --until --limit --local" },
     { "volume", "--prefix --quota --history --history-versions --sync --read-only --read-write "
-                "--storage-class --encryption --conflict-copy --stale-reads --snapshots --force" },
+                "--storage-class --encryption --conflict-copy --stale-reads --audit-reads "
+                "--snapshots --force" },
 };
 
 static void

@@ -315,6 +315,56 @@ run_sandbox(struct run *run, struct err *err)
     return (int)get_int(answer, "status");
 }
 
+/* ---- the audit ---- */
+/* A word with anything that a shell would take apart stands in quotes. */
+static int
+add_word(struct buf *out, const char *word, struct err *err)
+{
+    bool plain = word[0] != '\0' && strpbrk(word, " \t\n'\"\\$`|&;<>()*?[]{}~#!") == NULL;
+    if (out->len > 0 && buf_append(out, " ", 1, err) < 0)
+        return -1;
+    if (plain)
+        return buf_append_str(out, word, err);
+    if (buf_append(out, "'", 1, err) < 0)
+        return -1;
+    for (const char *at = word; *at != '\0'; at++)
+        if (buf_append(out, *at == '\'' ? "'\\''" : at, *at == '\'' ? 4 : 1, err) < 0)
+            return -1;
+    return buf_append(out, "'", 1, err);
+}
+
+static int
+tell_gateway(struct run *run, json_t *body, struct err *err)
+{
+    char target[96];
+    (void)snprintf(target, sizeof(target), "/v1/runs/%s", run->id);
+    if (!body)
+        return err_set(err, ERR_INVAL, "the command's arguments must be UTF-8");
+    return client_json(run->cli, &(struct json_call){ "POST", target, body, 60 }, NULL, err);
+}
+
+/* Nothing runs that the audit does not know of. */
+static int
+note_command(struct run *run, struct err *err)
+{
+    scope_buf text;
+    buf_init(&text, LAUNCHER_SPEC_MAX);
+    for (int i = 0; i < run->argc; i++)
+        if (add_word(&text, run->argv[i], err) < 0)
+            return -1;
+    return tell_gateway(run, json_pack("{s:s, s:s}", "verb", "exec", "command", buf_cstr(&text)),
+                        err);
+}
+
+static void
+note_status(struct run *run, int status)
+{
+    struct err err = ERR_INIT;
+    if (tell_gateway(run, json_pack("{s:s, s:I}", "verb", "exit", "status", (json_int_t)status),
+                     &err) < 0)
+        (void)fprintf(stderr, "holdfast: the audit does not know how it ended: %s\n", err.msg);
+}
+
 /* ---- the end ---- */
 static int64_t
 count_conflicts(struct run *run)
@@ -406,8 +456,12 @@ execute(struct run *run, struct err *err)
             break;
         }
     }
-    if (status == 0)
+    if (status == 0 && note_command(run, err) < 0)
+        status = -1;
+    if (status == 0) {
         status = run_sandbox(run, err);
+        note_status(run, status >= 0 ? status : SANDBOX_FAILED);
+    }
     int end = finish(run);
     if (status < 0) {
         warn("the sandbox could not be made", err);

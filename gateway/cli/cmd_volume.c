@@ -10,7 +10,7 @@
 struct volume_words {
     const char *name;
     const char *prefix, *quota, *history, *versions, *sync, *storage_class, *encryption,
-        *conflict_copy, *snapshots, *stale_reads;
+        *conflict_copy, *snapshots, *stale_reads, *audit_reads;
     bool read_only, read_write, force;
 };
 
@@ -66,6 +66,8 @@ settings_body(const struct volume_words *w, struct err *err)
         rc = add_text(body, "snapshots", w->snapshots, err);
     if (rc == 0)
         rc = add_text(body, "stale_reads", w->stale_reads, err);
+    if (rc == 0)
+        rc = add_switch(body, "audit_reads", w->audit_reads, err);
     if (rc == 0 && (w->read_only || w->read_write))
         rc = json_object_set_new(body, "read_only", json_boolean(w->read_only)) < 0 ? err_nomem(err)
                                                                                     : 0;
@@ -129,6 +131,7 @@ show_volume(const json_t *v)
     if (get_bool(v, "conflict_copy"))
         print_line("copies     a conflict's loser becomes a file beside the path");
     print_line("stale      %s", get_text(v, "stale_reads"));
+    print_line("audit      %s", get_bool(v, "audit_reads") ? "changes and reads" : "changes");
     print_line("quota      %lld", (long long)get_int(v, "quota"));
     const json_t *fork = json_object_get(v, "fork");
     if (fork) {
@@ -289,6 +292,7 @@ cmd_volume(struct cli *cli, int argc, char **argv, struct err *err)
         { "conflict-copy", 0, CLI_TEXT, &w.conflict_copy },
         { "snapshots", 0, CLI_TEXT, &w.snapshots },
         { "stale-reads", 0, CLI_TEXT, &w.stale_reads },
+        { "audit-reads", 0, CLI_TEXT, &w.audit_reads },
         { NULL, 0, CLI_FLAG, NULL },
     };
     int count = cli_parse(cli, argc, argv, options, &(struct cli_words){ 1, 2, words }, err);

@@ -48,6 +48,7 @@ const struct cli_command cli_commands[] = {
       "bucket says\n"
       "  --conflict-copy on|off    the loser of a conflict also becomes a file beside the path\n"
       "  --stale-reads mark|refuse|off   what runs write after others changed what they had read\n"
+      "  --audit-reads on|off      reads are recorded too (holdfast audit)\n"
       "  --read-only       nobody may change it (set: --read-write undoes it)\n  --force           "
       "delete: although something is unsynced\n",
       "holdfast volume create reports", cmd_volume },
@@ -199,6 +200,14 @@ const struct cli_command cli_commands[] = {
       "  --since SEQ  what came after that event; else all that is known, or from now on\n"
       "  --follow     goes on until it is stopped; with --json an object a line\n",
       "holdfast events reports --follow", cmd_events },
+    { "audit", "[--run ID] [--volume V] [--path P] [--since T]",
+      "who did what; verify: is it whole",
+      "  --path P     of a file, or of a folder and all below it; --verb read, write, exec, ...\n"
+      "  --since T, --until T   a time, or how long ago (2h)\n  --limit N    so many at most "
+      "(1000)\n"
+      "  verify       each record is there and as it was written, here and in the bucket (--local: "
+      "here)\n" STANDARD,
+      "holdfast audit --run 01KB8Q4Z017M3XW9D2TR5VNC6H", cmd_audit },
     { "flush", "[VOLUME] [--timeout S]", "wait until everything is in the bucket", STANDARD,
       "holdfast flush reports --timeout 120", cmd_flush },
     { "config", "[show|check] [--config FILE]", "the settings and where they come from", NULL,
