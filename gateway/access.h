@@ -75,6 +75,7 @@ enum gateway_scope {
     GATEWAY_SCOPE_LIST,   /* `?volume=`; the handler shows what gateway_access_sees() */
     GATEWAY_SCOPE_CONFLICT, /* where the conflict of the address lies; another one is ERR_NOT_FOUND */
     GATEWAY_SCOPE_MOUNT,    /* where the mount of the address shows; another one is ERR_NOT_FOUND */
+    GATEWAY_SCOPE_LINK,     /* the handler says ERR_NOT_FOUND of what gateway_access_sees() not */
     GATEWAY_SCOPE_GATEWAY, /* all volumes: not for a token of one */
     GATEWAY_SCOPE_OWNER,   /* no token may */
 };

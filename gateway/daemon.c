@@ -18,6 +18,7 @@
 #include "base/parse.h"
 #include "base/scope.h"
 #include "base/sys.h"
+#include "base/ticker.h"
 #include "base/ulid.h"
 #include "gateway/gateway.h"
 #include "gateway/guard.h"
@@ -27,6 +28,7 @@
 #include "gateway/privilege.h"
 #include "gateway/server.h"
 #include "gateway/settings.h"
+#include "gateway/share.h"
 #include "gateway/takeover.h"
 #include "s3/open.h"
 #include "s3/url.h"
@@ -404,7 +406,8 @@ open_faces(struct daemon *d, struct err *err)
     d->gateway.started_ns = clock_wall_ns();
     d->gateway.uid = geteuid();
     d->gateway.gid = getegid();
-    if (make_token(d, err) < 0 || start_tcp(d, err) < 0)
+    d->gateway.sweeper = gateway_share_sweeper(&d->gateway, err);
+    if (!d->gateway.sweeper || make_token(d, err) < 0 || start_tcp(d, err) < 0)
         return -1;
     return start_local(d, err);
 }
@@ -479,6 +482,7 @@ close_all(struct daemon *d, bool flush)
     gateway_server_stop(d->local);
     if (d->local)
         (void)unlink(d->local_path);
+    ticker_stop(d->gateway.sweeper);
     mount_service_close(d->gateway.mounts, deadline);
     volume_service_close(d->gateway.service, deadline);
     feed_close(d->gateway.feed);

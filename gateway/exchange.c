@@ -28,6 +28,7 @@ exchange_new(const struct gateway *gateway, bool local, const char *method, cons
     (void)snprintf(x->method, sizeof(x->method), "%s", method);
     buf_init(&x->body, LIMIT_JSON_DOC);
     buf_init(&x->reply.body, 64u << 20);
+    buf_init(&x->reply.location, 16384);
     buf_init(&x->target.path, LIMIT_HTTP_TARGET);
     if (ulid_new(x->trace, err) < 0) {
         exchange_free(x);
@@ -59,6 +60,7 @@ exchange_free(struct exchange *x)
     gateway_request_target_release(&x->target);
     buf_release(&x->body);
     buf_release(&x->reply.body);
+    buf_release(&x->reply.location);
     json_decref(x->extra);
     free(x->raw);
     free(x);

@@ -57,6 +57,7 @@ struct exchange_reply {
     } headers[GATEWAY_REPLY_HEADERS_MAX];
     struct buf body;
     struct exchange_stream stream; /* used when stream.read is set */
+    struct buf location;           /* of a redirect: longer than other headers */
 };
 
 struct exchange {
@@ -73,6 +74,9 @@ struct exchange {
     const struct exchange_route *route;
     char name[LIMIT_NAME + 1];
     const char *path; /* inside the volume, normal form */
+    /* Of an upload by link: its secret, where the file goes, and how long it may be (0: as any). It has to be a new file. */
+    char link[64], link_path[LIMIT_PATH + 1];
+    uint64_t put_most;
     char trace[ULID_SIZE];
     struct buf body;
     void *state; /* the handler's, between begin and end */

@@ -358,8 +358,10 @@ writer_free(void *state)
 static int
 read_precondition(const struct exchange *x, struct precondition *pre, struct err *err)
 {
-    if (precondition_parse(exchange_header(x, "If-Match"), exchange_header(x, "If-None-Match"), pre,
-                           err) < 0)
+    /* Who has a link for a new file need not know that this is how it is said. */
+    bool fresh = x->link[0] != '\0';
+    if (precondition_parse(fresh ? NULL : exchange_header(x, "If-Match"),
+                           fresh ? "*" : exchange_header(x, "If-None-Match"), pre, err) < 0)
         return -1;
     if (pre->kind == PRECONDITION_NONE || pre->kind == PRECONDITION_NONE_MATCH)
         return err_set(
@@ -433,9 +435,10 @@ gateway_files_put_chunk(struct exchange *x, const void *data, size_t len, struct
 {
     struct writer *writer = x->state;
     writer->size += len;
-    if (writer->size > LIMIT_PUT_BODY)
+    uint64_t most = x->put_most != 0 ? x->put_most : LIMIT_PUT_BODY;
+    if (writer->size > most)
         return err_set(err, ERR_TOO_LARGE, "the body is larger than %llu bytes",
-                       (unsigned long long)LIMIT_PUT_BODY);
+                       (unsigned long long)most);
     return volume_upload_write(writer->upload, data, len, err);
 }
 

@@ -28,6 +28,7 @@ struct gateway {
     int64_t started_ns;             /* wall */
     enum gateway_takeover takeover;
     struct gateway_guard *guard; /* who starts the next gateway; never NULL */
+    struct ticker *sweeper;      /* of ended links; NULL: none runs */
     uint32_t uid, gid;           /* owner of what HTTP and CLI create */
 };
 

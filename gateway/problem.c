@@ -76,6 +76,7 @@ exchange_reply_problem(struct exchange *x, const struct err *why)
     x->reply.status = status;
     x->reply.header_count = 0;
     buf_clear(&x->reply.body);
+    buf_clear(&x->reply.location);
     if (x->reply.stream.read && x->reply.stream.free)
         x->reply.stream.free(x->reply.stream.arg);
     x->reply.stream.read = NULL;

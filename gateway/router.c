@@ -14,6 +14,7 @@
 #define READ GATEWAY_READ
 #define WRITE GATEWAY_WRITE
 #define DELETE GATEWAY_DELETE
+#define SHARE GATEWAY_SHARE
 #define MOUNT GATEWAY_MOUNT
 #define ADMIN GATEWAY_ADMIN
 /* NOLINTBEGIN(bugprone-macro-parentheses): initializers */
@@ -96,6 +97,13 @@ static const struct exchange_route routes[] = {
     { "GET", "v1/audit", NOTHING, IN(GATEWAY, ADMIN), NULL, NULL, gateway_audit_list },
     { "POST", "v1/audit", NAME, IN(GATEWAY, ADMIN), NULL, NULL, gateway_audit_verify },
     { "POST", "v1/freeze", NOTHING, OWNER, NULL, NULL, gateway_volumes_freeze },
+    { "GET", "l", NAME, OPEN, NULL, NULL, gateway_links_get },
+    { "PUT", "l", NAME, OPEN, gateway_links_put_begin, gateway_files_put_chunk,
+      gateway_links_put_end },
+    { "GET", "v1/links", NOTHING, IN(LIST, SHARE), NULL, NULL, gateway_links_list },
+    { "POST", "v1/links", NOTHING, IN_BODY(BODY, SHARE, "path"), NULL, NULL, gateway_links_create },
+    { "GET", "v1/links", NAME, IN(LINK, SHARE), NULL, NULL, gateway_links_show },
+    { "DELETE", "v1/links", NAME, IN(LINK, SHARE), NULL, NULL, gateway_links_revoke },
     { "GET", "v1/me", NOTHING, SELF, NULL, NULL, gateway_tokens_me },
     { "GET", "v1/tokens", NOTHING, OWNER, NULL, NULL, gateway_tokens_list },
     { "POST", "v1/tokens", NOTHING, OWNER, NULL, NULL, gateway_tokens_create },

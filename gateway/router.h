@@ -1,6 +1,7 @@
 #ifndef GATEWAY_ROUTER_H
 #define GATEWAY_ROUTER_H
 
+#include "base/hash.h"
 #include "gateway/exchange.h"
 
 /* Finds the route of x->method and x->target, fills x->route, x->name and x->path. ERR_NOT_FOUND, ERR_METHOD, ERR_BAD_NAME. */
@@ -37,6 +38,10 @@ exchange_fn gateway_tokens_me, gateway_tokens_list, gateway_tokens_create, gatew
 int gateway_tokens_login(struct exchange *x, const char *secret, struct err *err) MUST_CHECK;
 /* The token with this id still holds, for answers that last: ERR_UNAUTHENTICATED, ERR_NOT_FOUND. */
 int gateway_tokens_check(const struct gateway *gateway, const char *id, struct err *err) MUST_CHECK;
+exchange_fn gateway_links_list, gateway_links_create, gateway_links_show, gateway_links_revoke;
+exchange_fn gateway_links_get, gateway_links_put_begin, gateway_links_put_end;
+/* What the index knows a link by. */
+int gateway_links_hash(const char *secret, char out[SHA256_HEX], struct err *err) MUST_CHECK;
 exchange_fn gateway_mounts_list, gateway_mounts_create, gateway_mounts_delete;
 
 /* Shared by the handlers. */

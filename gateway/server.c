@@ -289,6 +289,8 @@ send_reply(struct pending *pending, struct MHD_Connection *mhd, bool close)
     for (size_t i = 0; i < x->reply.header_count; i++)
         (void)MHD_add_response_header(response, x->reply.headers[i].name,
                                       x->reply.headers[i].value);
+    if (x->reply.location.len > 0)
+        (void)MHD_add_response_header(response, "Location", buf_cstr(&x->reply.location));
     (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     (void)MHD_add_response_header(response, "Holdfast-Trace", x->trace);
     if (close)

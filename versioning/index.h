@@ -22,7 +22,7 @@
 struct index;
 struct index_tx;
 
-#define INDEX_FORMAT 11
+#define INDEX_FORMAT 12
 
 struct index_options {
     bool create;
@@ -619,5 +619,35 @@ int index_session_find(struct index_tx *tx, const char *hash, struct index_sessi
 int index_session_delete(struct index_tx *tx, const char *hash, struct err *err) MUST_CHECK;
 /* Sessions that ended before that time; INT64_MAX: all. */
 int index_session_forget(struct index_tx *tx, int64_t before_ns, struct err *err) MUST_CHECK;
+
+/* ---- links: what was shared, with a frozen copy, or where somebody may put a file ---- */
+enum index_share_flags {
+    INDEX_SHARE_PUT = 1,    /* takes a file instead of giving one */
+    INDEX_SHARE_PROXY = 2,  /* the gateway sends the bytes itself */
+    INDEX_SHARE_INLINE = 4, /* browsers may show it */
+    INDEX_SHARE_ENDED = 8,  /* revoked: only its copy has to go */
+};
+struct index_share {
+    char id[ULID_SIZE];
+    char hash[SHA256_HEX]; /* of the secret in its URL */
+    int64_t volume;
+    char path[LIMIT_PATH + 1]; /* of the file then, or to be */
+    char key[LIMIT_KEY + 1];   /* of the frozen copy, "" none */
+    char name[LIMIT_NAME + 1]; /* that a client saves it under */
+    uint64_t size;             /* of the copy; of an upload at most */
+    uint64_t hits, most;       /* downloads so far, and how many there may be; 0: any number */
+    uint32_t flags;
+    char actor[LIMIT_LABEL + 8], run[64];
+    int64_t created_ns, expires_ns; /* wall */
+};
+typedef int index_share_fn(void *arg, const struct index_share *row, struct err *err);
+int index_share_put(struct index_tx *tx, const struct index_share *row, struct err *err) MUST_CHECK;
+int index_share_find(struct index_tx *tx, const char *hash, struct index_share *out,
+                     struct err *err) MUST_CHECK; /* ERR_NOT_FOUND */
+int index_share_get(struct index_tx *tx, const char *id, struct index_share *out,
+                    struct err *err) MUST_CHECK; /* ERR_NOT_FOUND */
+int index_share_delete(struct index_tx *tx, const char *id, struct err *err) MUST_CHECK;
+int index_share_each(struct index_tx *tx, index_share_fn *fn, void *arg,
+                     struct err *err) MUST_CHECK;
 
 #endif

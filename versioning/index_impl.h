@@ -76,7 +76,8 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
     index_table_nodes, index_table_keys, index_table_contents, index_table_intents,
     index_table_versions, index_table_conflicts, index_table_answers, index_table_mounts,
     index_table_uploads, index_table_history, index_table_changes, index_table_snapshots,
-    index_table_stale, index_table_runs, index_table_tokens, index_table_sessions;
+    index_table_stale, index_table_runs, index_table_tokens, index_table_sessions,
+    index_table_shares;
 
 /* ---- statements ---- */
 /* X(name, form, table or NULL, text). Forms: RAW text; SELECT, DELETE: head + text; INSERT, REPLACE; UPDATE: by primary
@@ -247,6 +248,11 @@ extern const struct index_table index_table_counters, index_table_meta, index_ta
       "WHERE expires_ns <> 0 AND expires_ns < ?1")                                                 \
     X(VOLUME_DELETE_TOKENS, DELETE, &index_table_tokens, "WHERE volume = ?1")                      \
     X(SESSION_INSERT, INSERT, &index_table_sessions, "")                                           \
+    X(SHARE_PUT, REPLACE, &index_table_shares, "")                                                 \
+    X(SHARE_FIND, SELECT, &index_table_shares, "WHERE hash = ?1")                                  \
+    X(SHARE_GET, SELECT, &index_table_shares, "WHERE id = ?1")                                     \
+    X(SHARE_EACH, SELECT, &index_table_shares, "ORDER BY id")                                      \
+    X(SHARE_DELETE, DELETE, &index_table_shares, "WHERE id = ?1")                                  \
     X(SESSION_GET, SELECT, &index_table_sessions, "WHERE hash = ?1")                               \
     X(SESSION_DELETE, DELETE, &index_table_sessions, "WHERE hash = ?1")                            \
     X(SESSION_DELETE_EXPIRED, DELETE, &index_table_sessions, "WHERE expires_ns < ?1")

@@ -178,10 +178,19 @@ static const char schema_11[] =
     "CREATE TABLE sessions (hash TEXT PRIMARY KEY, created_ns INTEGER NOT NULL,"
     "  expires_ns INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
+/* What was shared. A volume that is forgotten leaves its rows until their copies are gone from the bucket. */
+static const char schema_12[] =
+    "CREATE TABLE shares (id TEXT PRIMARY KEY, hash TEXT NOT NULL, volume INTEGER NOT NULL,"
+    "  path BLOB NOT NULL, key BLOB NOT NULL, name BLOB NOT NULL, size INTEGER NOT NULL,"
+    "  hits INTEGER NOT NULL, most INTEGER NOT NULL, flags INTEGER NOT NULL, actor BLOB NOT NULL,"
+    "  run BLOB NOT NULL, created_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL,"
+    "  crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE UNIQUE INDEX shares_hash ON shares (hash);";
+
 /* Step i leads from format i to i + 1. */
-static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2,  schema_3, schema_4,
-                                                 schema_5, schema_6,  schema_7, schema_8,
-                                                 schema_9, schema_10, schema_11 };
+static const char *const steps[INDEX_FORMAT] = { schema_1, schema_2,  schema_3,  schema_4,
+                                                 schema_5, schema_6,  schema_7,  schema_8,
+                                                 schema_9, schema_10, schema_11, schema_12 };
 
 /* What a new index starts with. */
 static int

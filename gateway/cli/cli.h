@@ -183,7 +183,7 @@ cli_fn cmd_events, cmd_audit;
 cli_fn cmd_snapshot;
 cli_fn cmd_flush, cmd_status, cmd_upgrade;
 cli_fn cmd_doctor;
-cli_fn cmd_token;
+cli_fn cmd_token, cmd_publish, cmd_link;
 cli_fn cmd_rebuild, cmd_fsck;
 cli_fn cmd_completion, cmd_help;
 

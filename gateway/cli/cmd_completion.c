@@ -26,6 +26,8 @@ static const struct {
     { "get", "--version --at" },
     { "restore", "--version --at --dry-run --timeout --limit" },
     { "undo", "--run --dry-run --timeout --limit" },
+    { "publish", "--expires --name --downloads --inline --proxy" },
+    { "link", "--put --max-bytes --expires --name --downloads --inline --proxy" },
     { "token", "--volume --allow --expires --label --run" },
     { "snapshot", "--path --limit --timeout --dry-run --no-wait" },
     { "conflicts", "--run --keep --base --create --from --to" },
@@ -47,6 +49,8 @@ bash(void)
         "' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = volume ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'create list show set delete' -- \"$word\")\n"
+        "    elif [ \"${COMP_WORDS[1]}\" = link ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -W 'create list show revoke' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = token ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
         "        mapfile -t COMPREPLY < <(compgen -W 'create list revoke' -- \"$word\")\n"
         "    elif [ \"${COMP_WORDS[1]}\" = snapshot ] && [ \"$COMP_CWORD\" = 2 ]; then\n"

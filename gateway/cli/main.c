@@ -139,6 +139,19 @@ const struct cli_command cli_commands[] = {
       "  --create          mine: only if nothing is there now\n"
       "  --from, --to      diff: mine, theirs, base or merged (from theirs to mine)\n",
       "holdfast conflicts resolve 01JZX3T6W8Q9V4N2M7K5H1C0BD --keep both", cmd_conflicts },
+    { "publish", "VOLUME:/path [--expires 1h] [--name N] [--downloads N] [--inline] [--proxy]",
+      "freeze a copy of a file, and print a link to it",
+      "  --expires T    until then, 7d at most (1h)\n"
+      "  --name N       under which it is saved\n"
+      "  --downloads N  so many, then it ends (0: any number)\n"
+      "  --inline       browsers show it, else they save it\n"
+      "  --proxy        the gateway sends the bytes, the client never sees the bucket\n" STANDARD,
+      "holdfast publish reports:/clean.csv --expires 2h", cmd_publish },
+    { "link", "create VOLUME:/path [--put] [OPTION...] | list | show ID | revoke ID", "links",
+      "  create takes the options of publish, and\n"
+      "  --put          the link takes a new file for this path instead of giving one\n"
+      "  --max-bytes N  of such a file\n" STANDARD,
+      "holdfast link revoke 01JZX3T6W8Q9V4N2M7K5H1C0BD", cmd_link },
     { "token",
       "create [-v VOLUME[/FOLDER]] [--allow VERBS] [--expires 1d] [--label L] [--run ID] | list | "
       "revoke ID",

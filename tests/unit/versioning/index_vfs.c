@@ -401,7 +401,7 @@ read_first_node(struct index_tx *tx, void *arg, struct err *err)
     "kept;"                                                                                       \
     "ALTER TABLE volumes DROP COLUMN history_count; DROP INDEX versions_version;"                 \
     "DROP INDEX versions_run; ALTER TABLE volumes DROP COLUMN options;"                           \
-    "DROP TABLE tokens; DROP TABLE sessions;"
+    "DROP TABLE tokens; DROP TABLE sessions; DROP TABLE shares;"
 
 static void
 test_older_format_is_brought_up(void **state)
