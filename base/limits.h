@@ -41,7 +41,7 @@
 /* HTTP server. */
 #define LIMIT_HTTP_TARGET 8192
 #define LIMIT_HTTP_CONNECTIONS 512
-#define LIMIT_HTTP_CONNECTIONS_PER_ADDRESS 128
+#define LIMIT_HTTP_CONNECTIONS_PER_ADDRESS 256
 
 /* Requests parked while a worker waits for the store or the disk (docs/mechanisms.md section 9). */
 #define LIMIT_PARKED 4096

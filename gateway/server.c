@@ -27,6 +27,8 @@ static const struct gateway_connection_limits limits = {
 #define IDLE_SECONDS 60
 #define CONNECTION_MEMORY (128u << 10)
 #define STREAM_BLOCK (256u << 10)
+#define EVENT_BLOCK \
+    (8u << 10) /* of a stream without an end: there may be many, and each has a block */
 #define DISCARD_MAX (64ull << 20) /* of a body whose request failed already */
 
 /* How strictly libmicrohttpd itself reads; 0.9.77 has levels, of which 2 refuses bare LF and folded lines. */
@@ -269,8 +271,9 @@ make_response(struct pending *pending, struct MHD_Connection *mhd)
     if (!sending)
         return NULL;
     *sending = (struct sending){ reply->stream, pending->server, mhd };
+    size_t block = reply->stream.size == EXCHANGE_SIZE_UNKNOWN ? EVENT_BLOCK : STREAM_BLOCK;
     struct MHD_Response *response = MHD_create_response_from_callback(
-        reply->stream.size, STREAM_BLOCK, stream_read, sending, stream_free);
+        reply->stream.size, block, stream_read, sending, stream_free);
     if (!response) {
         free(sending);
         return NULL;
