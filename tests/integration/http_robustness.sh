@@ -14,12 +14,12 @@ gateway_stop
 # Few descriptors, many clients: those beyond the limit wait, the gateway does not spin, and what it does have keeps working.
 port=$(free_port)
 (
-    ulimit -n 64
+    ulimit -n 80
     exec "$HOLDFAST" serve --state "$WORK/state" --store "file://$WORK/bucket" --listen "127.0.0.1:$port"
 ) >>"$WORK/gateway.log" 2>&1 &
 pid=$!
 defer "stop_pid $pid"
-wait_until 20 curl -s -f -o /dev/null "http://127.0.0.1:$port/readyz" || fail_now 'no start with 64 descriptors'
+wait_until 20 curl -s -f -o /dev/null "http://127.0.0.1:$port/readyz" || fail_now 'no start with 80 descriptors'
 python3 - "$port" "$pid" "$HOLDFAST" <<'PY' || fail 'few descriptors: see above'
 import socket, subprocess, sys, time
 port, pid, holdfast = int(sys.argv[1]), sys.argv[2], sys.argv[3]
