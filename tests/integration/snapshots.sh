@@ -76,7 +76,7 @@ check_eq 'names in the manifest' "$(cd "$WORK/then" && find . -mindepth 1 | cut 
 cp -a "$M" "$WORK/now"
 if command -v bwrap >/dev/null; then
     STATUS=0
-    "$HOLDFAST" run -v v -v v@first -v v@first/d0@/srv/then -- sh -c '
+    "$HOLDFAST" run --timeout 900 -v v -v v@first -v v@first/d0@/srv/then -- sh -c '
         diff -r --no-dereference /mnt/data/2 /mnt/data/1 >/tmp/diff
         [ $? = 1 ] && cat /tmp/diff && diff -r /mnt/data/2/d0 /srv/then && ! touch /mnt/data/2/x 2>/dev/null && ! rm /srv/then/s0/f0 2>/dev/null' \
         >"$WORK/sandbox" 2>"$WORK/err" || STATUS=$?
