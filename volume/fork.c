@@ -368,6 +368,8 @@ copy_all(struct run *run, struct err *err)
             return 1;
         if (index_read(run->service->index, volume_tx, run, &gone) != 0)
             return gone.code == ERR_NOT_FOUND ? 1 : err_set(err, gone.code, "%s", gone.msg);
+        if (hold_check_row(&run->volume, err) != 0)
+            return -1;
         if (rebuild_look_many(batch, sizeof(*batch), count, copy_one, err) != 0)
             return -1;
     } while (entry != NULL);

@@ -222,6 +222,22 @@ deleted_while_it_is_made(void **state)
 }
 
 static void
+frozen_by_the_owner(void **state)
+{
+    (void)state;
+    unsigned changed = 0;
+    int64_t then = make_parent();
+    fork_at(then, "w");
+    RUN_OK(rig.err, volume_freeze(rig.service, "w", true, &changed, &rig.err));
+    fork_run(rig.service);
+    assert_false(is_object("w/d/kept"));
+    assert_true(told("w").error[0] != '\0');
+    RUN_OK(rig.err, volume_freeze(rig.service, "w", false, &changed, &rig.err));
+    fork_run(rig.service);
+    assert_fork();
+}
+
+static void
 what_is_refused(void **state)
 {
     (void)state;
@@ -249,13 +265,10 @@ main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, rig_teardown)
 #define W(name) cmocka_unit_test_setup_teardown(name, setup_weak, rig_teardown)
     const struct CMUnitTest tests[] = {
-        T(of_then_whatever_came_after),
-        W(of_then_whatever_came_after),
-        T(goes_on_after_a_failure),
-        T(replaced_while_it_is_made),
-        W(replaced_while_it_is_made),
-        T(deleted_while_it_is_made),
-        T(what_is_refused),
+        T(of_then_whatever_came_after), W(of_then_whatever_came_after),
+        T(goes_on_after_a_failure),     T(replaced_while_it_is_made),
+        W(replaced_while_it_is_made),   T(deleted_while_it_is_made),
+        T(frozen_by_the_owner),         T(what_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
