@@ -149,16 +149,14 @@ volume_snapshot_find(struct volume_service *service, int64_t volume, const char 
     return 0;
 }
 
-int
-snapshot_end(struct index_tx *tx, const struct index_snapshot *row, struct err *err)
+/* Its manifest goes as any object that is not wanted. */
+static int
+drop_manifest(struct index_tx *tx, const struct index_snapshot *row, struct err *err)
 {
     struct index_key key = { .volume = row->volume, .discard = true };
     struct index_volume owner;
-    if (index_volume_get(tx, row->volume, &owner, err) != 0 ||
-        index_snapshot_delete(tx, row->id, err) != 0)
+    if (index_volume_get(tx, row->volume, &owner, err) != 0)
         return -1;
-    if (row->etag[0] == '\0')
-        return 0;
     manifest_key(owner.name, row->name, key.key);
     text_set(key.etag, row->etag);
     if (index_key_put(tx, &key, err) != 0)
@@ -166,22 +164,77 @@ snapshot_end(struct index_tx *tx, const struct index_snapshot *row, struct err *
     return key_want_since(tx, row->volume, key.key, 0, err);
 }
 
+int
+snapshot_end(struct index_tx *tx, const struct index_snapshot *row, struct err *err)
+{
+    if (index_snapshot_delete(tx, row->id, err) != 0)
+        return -1;
+    return row->etag[0] == '\0' ? 0 : drop_manifest(tx, row, err);
+}
+
+/* An older manifest of this name, or this one, by a request whose answer was lost. */
+static int
+present_etag(struct volume_service *service, const char *key, char out[LIMIT_ETAG], struct err *err)
+{
+    struct store_object object;
+    struct err local = ERR_INIT;
+    store_object_init(&object);
+    out[0] = '\0';
+    int rc = store_head(service->store, key, 0, &object, &local);
+    if (rc == 0)
+        text_copy(out, LIMIT_ETAG, object.etag);
+    store_object_release(&object);
+    if (rc == 0 || local.code == ERR_NOT_FOUND)
+        return 0;
+    *err = local;
+    return -1;
+}
+
+struct delete_call {
+    struct find_call find;
+    struct index_volume owner;
+    char etag[LIMIT_ETAG]; /* of a manifest that nobody has heard of */
+};
+
+static int
+seek_tx(struct index_tx *tx, void *arg, struct err *err)
+{
+    struct delete_call *call = arg;
+    return find_tx(tx, &call->find, err) != 0
+               ? -1
+               : index_volume_get(tx, call->find.volume, &call->owner, err);
+}
+
 static int
 delete_tx(struct index_tx *tx, void *arg, struct err *err)
 {
-    struct find_call *call = arg;
-    if (index_snapshot_find(tx, call->volume, call->name, &call->row, err) != 0 ||
-        fork_check_snapshot(tx, &call->row, err) != 0)
+    struct delete_call *call = arg;
+    struct index_snapshot *row = &call->find.row;
+    int64_t looked = row->id;
+    if (find_tx(tx, &call->find, err) != 0 || fork_check_snapshot(tx, row, err) != 0)
         return -1;
-    return snapshot_end(tx, &call->row, err);
+    if (row->etag[0] == '\0' && row->id == looked)
+        text_set(row->etag, call->etag);
+    return snapshot_end(tx, row, err);
 }
 
 int
 volume_snapshot_delete(struct volume_service *service, int64_t volume, const char *name,
                        struct err *err)
 {
-    struct find_call call = { .volume = volume, .name = name };
-    if (index_write(service->index, INDEX_FULL, delete_tx, &call, err) != 0)
+    scope_free struct delete_call *call = calloc(1, sizeof(*call));
+    char key[LIMIT_KEY + 1];
+    if (call == NULL)
+        return err_nomem(err);
+    call->find.volume = volume;
+    call->find.name = name;
+    if (index_read(service->index, seek_tx, call, err) != 0)
+        return -1;
+    /* Its manifest may have been written by a process that died before it could say so. */
+    manifest_key(call->owner.name, name, key);
+    if (call->find.row.etag[0] == '\0' && present_etag(service, key, call->etag, err) != 0)
+        return err_wrap(err, "whether the bucket has the manifest of '%s' cannot be seen", name);
+    if (index_write(service->index, INDEX_FULL, delete_tx, call, err) != 0)
         return -1;
     sync_kick(service);
     return 0;
@@ -219,7 +272,6 @@ struct publish {
     struct index_snapshot row; /* id 0: none is left */
     struct index_volume volume;
     int64_t after;
-    bool gone;
 };
 
 static int
@@ -243,39 +295,20 @@ pick_tx(struct index_tx *tx, void *arg, struct err *err)
     return call->row.id == 0 ? 0 : index_volume_get(tx, call->row.volume, &call->volume, err);
 }
 
+/* It was deleted meanwhile: then what was written goes, unless another one of that name overwrites it. */
 static int
 published_tx(struct index_tx *tx, void *arg, struct err *err)
 {
     struct publish *call = arg;
     struct index_snapshot row;
     struct err missing = ERR_INIT;
-    call->gone = index_snapshot_find(tx, call->row.volume, call->row.name, &row, &missing) != 0 ||
-                 row.id != call->row.id;
-    if (call->gone && missing.code != ERR_NOT_FOUND && missing.code != ERR_INTERNAL) {
+    if (index_snapshot_find(tx, call->row.volume, call->row.name, &row, &missing) == 0)
+        return row.id == call->row.id ? index_snapshot_update(tx, &call->row, err) : 0;
+    if (missing.code != ERR_NOT_FOUND) {
         *err = missing;
         return -1;
     }
-    if (call->gone)
-        return 0;
-    return index_snapshot_update(tx, &call->row, err);
-}
-
-/* An older manifest of this name, or this one, by a request whose answer was lost. */
-static int
-present_etag(struct volume_service *service, const char *key, char out[LIMIT_ETAG], struct err *err)
-{
-    struct store_object object;
-    struct err local = ERR_INIT;
-    store_object_init(&object);
-    out[0] = '\0';
-    int rc = store_head(service->store, key, 0, &object, &local);
-    if (rc == 0)
-        text_copy(out, LIMIT_ETAG, object.etag);
-    store_object_release(&object);
-    if (rc == 0 || local.code == ERR_NOT_FOUND)
-        return 0;
-    *err = local;
-    return -1;
+    return drop_manifest(tx, &call->row, err);
 }
 
 static int
@@ -300,9 +333,8 @@ put_manifest(struct publish *call, int fd, uint64_t size, struct err *err)
     call->row.state = INDEX_SNAPSHOT_PUBLISHED;
     if (index_write(call->service->index, INDEX_NORMAL, published_tx, call, err) != 0)
         return -1;
-    enum store_outcome outcome;
-    struct store_delete del = { .key = key };
-    return call->gone ? store_delete(store, &del, &outcome, err) : 0;
+    sync_kick(call->service);
+    return 0;
 }
 
 static int

@@ -68,7 +68,7 @@ versions() {
         check_status 0 "$HOLDFAST" put --no-wait "$WORK/hot.$i" v:/hot
     done
     flushed
-    check_eq "$STORE: no writer's version is lost" "$(for i in 5 4 3 2 1; do sum "$WORK/hot.$i"; done)" "$(sums hot)"
+    check_eq "$STORE: no writer's version is lost" "$(for i in 5 4 3 2 1; do sum "$WORK/hot.$i"; done)" "$(sums hot | uniq)"
     check_history 'a hot file' hot "$WORK/hot.5" "$WORK/hot.4" "$WORK/hot.3" "$WORK/hot.2" "$WORK/hot.1"
 }
 

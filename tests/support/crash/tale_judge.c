@@ -459,9 +459,10 @@ tale_judge(const struct rig *rig, const struct tale *tale, struct tale_ledger *l
     tale_act(&judge->life, true);
     tale_model_after(tale, acts, &judge->after);
     judge->before = judge->after;
-    tale_flush(&judge->life);
+    /* Manifests are written one after the other: with the last one the work is there for one that went meanwhile. */
     for (unsigned i = 0; i < 60000 && !is_published(judge); i++)
         clock_sleep_ns(NS_PER_MS);
+    tale_flush(&judge->life);
     check_all(judge, &judge->after);
     check_pruned(judge);
     if (judge->parked)
