@@ -13,7 +13,7 @@ holdfast_deps(deps_base libcrypto jansson libutf8proc)
 target_link_libraries(deps_base INTERFACE Threads::Threads)
 holdfast_deps(deps_s3 libcurl expat)
 holdfast_deps(deps_versioning sqlite3)
-holdfast_deps(deps_volume libgit2 libzstd)
+holdfast_deps(deps_volume libgit2 libzstd libpcre2-8)
 holdfast_deps(deps_gateway libmicrohttpd)
 
 # libfuse: the static 3.17.2 that scripts/setup builds, the distribution's when it is new enough, or on request.

@@ -67,6 +67,7 @@ static const struct exchange_route routes[] = {
     { "DELETE", "v1/snapshots", PART, IN(VOLUME, ADMIN), NULL, NULL, gateway_snapshots_delete },
     { "GET", "v1/diff", NAME, IN(PREFIX, READ), NULL, NULL, gateway_snapshots_diff },
     { "GET", "v1/find", NAME, IN(PREFIX, READ), NULL, NULL, gateway_find_paths },
+    { "GET", "v1/grep", NAME, IN(PREFIX, READ), NULL, NULL, gateway_grep_lines },
     { "POST", "v1/ops", NOTHING, IN_BODY(OPS, WRITE, "path,path_hex,from,to"), NULL, NULL,
       gateway_tree_ops },
     { "GET", "v1/volumes", NOTHING, IN(LIST, READ), NULL, NULL, gateway_volumes_list },

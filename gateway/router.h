@@ -18,7 +18,7 @@ exchange_chunk_fn gateway_files_put_chunk;
 exchange_fn gateway_volumes_list, gateway_volumes_create, gateway_volumes_show, gateway_volumes_set,
     gateway_volumes_delete, gateway_volumes_freeze;
 exchange_fn gateway_tree_list, gateway_tree_stat, gateway_tree_ops;
-exchange_fn gateway_find_paths;
+exchange_fn gateway_find_paths, gateway_grep_lines;
 exchange_fn gateway_history_list, gateway_history_trash;
 exchange_fn gateway_restore_path, gateway_restore_undo;
 exchange_fn gateway_snapshots_list, gateway_snapshots_create, gateway_snapshots_show,

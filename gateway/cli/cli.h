@@ -147,6 +147,8 @@ void table_add(struct table *table,
 void table_add_size(struct table *table, int64_t bytes);
 void table_print(struct table *table); /* the first row is the head; also frees */
 int print_json(const json_t *value, struct err *err) MUST_CHECK;
+/* A line of somebody's text behind `head`: on a terminal without control characters but tabs, else as it is. */
+void print_text(const char *head, const char *text, size_t len);
 void print_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void format_size(uint64_t bytes, char out[16]);
 /* RFC 3339 as local time, "2026-07-01 10:00:00"; "-" when it is none. */
@@ -174,7 +176,7 @@ void show_rule(const json_t *answer, const char *field);
 cli_fn cmd_mount, cmd_umount, cmd_mounts;
 cli_fn cmd_run;
 cli_fn cmd_ls, cmd_stat, cmd_cat, cmd_put, cmd_get, cmd_rm, cmd_mkdir, cmd_mv;
-cli_fn cmd_find, cmd_edit, cmd_cp;
+cli_fn cmd_grep, cmd_find, cmd_edit, cmd_cp;
 cli_fn cmd_conflicts;
 cli_fn cmd_history, cmd_trash;
 cli_fn cmd_restore, cmd_undo;

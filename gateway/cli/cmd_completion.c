@@ -16,6 +16,8 @@ static const struct {
 } option_words[] = {
     { "cp", "--replace" },
     { "edit", "--old --new --all --edits --base --dry-run" },
+    { "grep", "--ignore-case --fixed-strings --files-with-matches --count --context --include "
+              "--limit --fetch" },
     { "find", "--kind --newer --larger --limit --list" },
     { "history", "--limit" },
     { "events", "--since --follow" },

@@ -85,8 +85,8 @@ print_edited(const json_t *answer)
     else if (get_bool(answer, "truncated"))
         (void)fprintf(stderr, "holdfast: the diff is too long to be shown\n");
     for (const char *line = diff; *line != '\0';) {
-        int len = (int)strcspn(line, "\n");
-        print_line("%.*s", len, line);
+        size_t len = strcspn(line, "\n");
+        print_text("", line, len);
         line += len + (line[len] == '\n');
     }
 }

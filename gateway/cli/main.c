@@ -127,6 +127,19 @@ const struct cli_command cli_commands[] = {
       "  --limit N    at most so many paths; else all\n"
       "  --list       first list folders of the bucket that nobody has looked into yet\n",
       "holdfast find reports '**/*.csv' --newer 2d", cmd_find },
+    { "grep",
+      "PATTERN VOLUME[:/FOLDER] [-i] [-F] [-l | -c] [-C LINES] [--include GLOB] [--limit N] "
+      "[--fetch "
+      "SIZE]",
+      "lines of files that a pattern matches",
+      "  PATTERN          a regular expression (PCRE2), or with -F the text itself; -i: any case\n"
+      "  -l, -c           only names of files; how many lines of each\n"
+      "  -C LINES         lines around each\n"
+      "  --include GLOB   only such paths, as 'holdfast find' takes them\n"
+      "  --limit N        at most so many lines; else all\n"
+      "  --fetch SIZE     how much may be fetched from the bucket for a page (64M)\n"
+      "  status 0: found, 1: not\n",
+      "holdfast grep -i 'error|fatal' reports:/logs --include '*.log' -C 2", cmd_grep },
     { "conflicts",
       "list [VOLUME] [--run ID] | show ID | diff ID [--from SIDE] [--to SIDE] | resolve ID --keep "
       "mine|theirs|both|merge",
@@ -247,7 +260,8 @@ static const struct {
     const char *names; /* in the order of cli_commands[] where the first stands */
     const char *summary;
 } groups[] = {
-    { "ls, stat, cat, put, get, rm, mkdir, mv, cp, edit, find", "files and folders of a volume" },
+    { "ls, stat, cat, put, get, rm, mkdir, mv, cp, edit, find, grep",
+      "files and folders of a volume" },
     { "freeze, thaw", "emergency stop of a volume, or of all: nothing is written; its end" },
     { "history, diff, restore, undo, trash", "older versions, and the way back" },
 };

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/parse.h"
@@ -178,4 +179,30 @@ bool
 get_bool(const json_t *object, const char *name)
 {
     return json_is_true(json_object_get(object, name));
+}
+
+void
+print_text(const char *head, const char *text, size_t len)
+{
+    char safe[4096];
+    bool terminal = isatty(STDOUT_FILENO) == 1;
+    (void)text_escape(head, strlen(head), safe, sizeof(safe));
+    (void)fputs(safe, stdout);
+    if (!terminal)
+        (void)fwrite(text, 1, len, stdout);
+    while (terminal && len > 0) {
+        const char *tab = memchr(text, '\t', len);
+        size_t part = tab ? (size_t)(tab - text) : len;
+        part = part < sizeof(safe) / 4 - 1 ? part : sizeof(safe) / 4 - 1;
+        (void)text_escape(text, part, safe, sizeof(safe));
+        (void)fputs(safe, stdout);
+        text += part;
+        len -= part;
+        if (len > 0 && *text == '\t') {
+            (void)fputc('\t', stdout);
+            text++;
+            len--;
+        }
+    }
+    (void)fputc('\n', stdout);
 }

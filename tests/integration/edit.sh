@@ -18,10 +18,10 @@ is() { # FILE: object and file are what is wanted
 # ---- one replacement; the diff makes the new text of the old one ----
 seq -f 'line %g' 200 >"$WORK/a.txt"
 put a.txt
-sed 's/^line 77$/LINE 77\nand one more/' "$WORK/a.txt" >"$WORK/wanted"
-check_status 0 "$HOLDFAST" edit v:/a.txt --old $'line 77\n' --new $'LINE 77\nand one more\n' --dry-run
+sed 's/^line 77$/LINE 77\nand\tone more/' "$WORK/a.txt" >"$WORK/wanted"
+check_status 0 "$HOLDFAST" edit v:/a.txt --old $'line 77\n' --new $'LINE 77\nand\tone more\n' --dry-run
 check_same 'a dry run changes nothing' "$WORK/a.txt" "$WORK/bucket/v/a.txt"
-check_status 0 "$HOLDFAST" edit v:/a.txt --old $'line 77\n' --new $'LINE 77\nand one more\n'
+check_status 0 "$HOLDFAST" edit v:/a.txt --old $'line 77\n' --new $'LINE 77\nand\tone more\n'
 cp "$WORK/out" "$WORK/diff"
 is a.txt
 patch -s -o "$WORK/patched" "$WORK/a.txt" "$WORK/diff" || fail 'patch(1) does not take the diff'

@@ -273,6 +273,8 @@ static const struct row rows[] = {
     { "DELETE", "v1/snapshots", PART, "/v/none", "", "-++xxxx" },
     { "GET", "v1/find", NAME, "/v?glob=**", "", "-++++xx" },
     { "GET", "v1/find", NAME, "/v?prefix=in", "", "-+++++x" },
+    { "GET", "v1/grep", NAME, "/v?q=a", "", "-++++xx" },
+    { "GET", "v1/grep", NAME, "/v?q=a&prefix=in", "", "-+++++x" },
     { "GET", "v1/diff", NAME, "/v?from=1s", "", "-++++xx" },
     { "GET", "v1/diff", NAME, "/v?from=1s&prefix=in", "", "-+++++x" },
     { "POST", "v1/ops", NOTHING, "", "{\"op\":\"mkdir\",\"volume\":\"v\",\"path\":\"in/a\"}",
