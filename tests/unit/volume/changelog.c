@@ -279,6 +279,7 @@ the_end_is_told(void **state)
     flush();
     volume_service_close(rig.service, clock_mono_ns() + 20 * NS_PER_S);
     rig.service = NULL;
+    rig.hook = NULL; /* went with it */
     own_objects(&own);
     assert_non_null(strstr(own.text, "\"path\":\"last\""));
     assert_non_null(strstr(own.text, "\"ends\":true"));
@@ -298,6 +299,7 @@ alone_nothing_is_told(void **state)
     assert_int_equal(own.lines, 1);
     volume_service_close(rig.service, clock_mono_ns() + 20 * NS_PER_S);
     rig.service = NULL;
+    rig.hook = NULL; /* went with it */
     own_objects(&own);
     assert_int_equal(own.count, 0);
 }
