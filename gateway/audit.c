@@ -34,8 +34,10 @@ is_denial(const struct err *why)
 static bool
 shows_body(const struct exchange *x)
 {
-    static const char *const list[] = { "v1/volumes", "v1/snapshots", "v1/restore", "v1/undo",
-                                        "v1/mounts",  "v1/conflicts", "v1/forks",   NULL };
+    static const char *const list[] = { "v1/volumes", "v1/snapshots", "v1/restore",
+                                        "v1/undo",    "v1/mounts",    "v1/conflicts",
+                                        "v1/forks",   "v1/tokens",    "v1/links",
+                                        NULL };
     return is_one_of(x->route->prefix, list) && x->body.len > 0 &&
            utf8_valid(x->body.data, x->body.len);
 }
@@ -52,9 +54,13 @@ gateway_audit_request(const struct exchange *x, const struct err *why)
         return;
     bool changes = strcmp(x->method, "GET") != 0 && strcmp(x->method, "HEAD") != 0;
     bool denied = why != NULL && is_denial(why);
-    if (!denied && (!changes || x->route == NULL || is_one_of(x->route->prefix, quiet)))
+    bool link = x->route != NULL && strcmp(x->route->prefix, "l") == 0;
+    if (link && why != NULL) /* whoever guesses fills nobody's audit */
         return;
-    (void)snprintf(detail, sizeof(detail), "%s /%.200s%s%.*s", x->method, buf_cstr(&x->target.path),
+    if (!link && !denied && (!changes || x->route == NULL || is_one_of(x->route->prefix, quiet)))
+        return;
+    (void)snprintf(detail, sizeof(detail), "%s /%.200s%s%.*s", x->method,
+                   link ? "l/..." : buf_cstr(&x->target.path),
                    x->route != NULL && shows_body(x) ? " " : "",
                    x->route != NULL && shows_body(x) ? 800 : 0, buf_cstr(&x->body));
     exchange_ctx(x, 0, &ctx);

@@ -67,6 +67,13 @@ exchange_free(struct exchange *x)
 }
 
 const char *
+exchange_shown(const struct exchange *x)
+{
+    bool link = (x->route && strcmp(x->route->prefix, "l") == 0) || strncmp(x->raw, "/l/", 3) == 0;
+    return link ? "/l/..." : x->raw;
+}
+
+const char *
 exchange_header(const struct exchange *x, const char *name)
 {
     return gateway_request_header(x->headers, x->header_count, name);

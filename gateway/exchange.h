@@ -90,6 +90,8 @@ struct exchange {
 struct exchange *exchange_new(const struct gateway *gateway, bool local, const char *method,
                               const char *raw, struct err *err) MUST_CHECK;
 void exchange_free(struct exchange *x);
+/* The target as logs and the audit may show it: a link's address is its secret. */
+const char *exchange_shown(const struct exchange *x);
 const char *exchange_header(const struct exchange *x, const char *name);
 /* The query parameter as text (NULL when absent) in a buffer of the caller's. */
 int exchange_query_uint(struct exchange *x, const char *name, uint64_t *out,

@@ -66,6 +66,16 @@ take(struct exchange *x, unsigned kind, bool count, struct err *err)
     return NULL;
 }
 
+/* What history and audit say of who came by a link. */
+static void
+act_as(struct exchange *x, const struct index_share *row)
+{
+    gateway_access_all(GATEWAY_NOBODY, &x->access);
+    x->access.verbs = 0;
+    (void)snprintf(x->access.actor, sizeof(x->access.actor), "link:%s", row->id);
+    text_set(x->access.run, row->run);
+}
+
 /* ---- downloads ---- */
 
 struct reader {
@@ -146,6 +156,7 @@ gateway_links_get(struct exchange *x, struct err *err)
     if (!hit)
         return -1;
     const struct index_share *row = &hit->row;
+    act_as(x, row);
     bool show = (row->flags & INDEX_SHARE_INLINE) != 0;
     if (gateway_share_disposition(row->name, show, &disposition, err) < 0 ||
         exchange_reply_header(x, "Cache-Control", err, "no-store") < 0 ||
@@ -171,10 +182,7 @@ gateway_links_put_begin(struct exchange *x, struct err *err)
     text_set(x->link_path, row->path);
     x->path = x->link_path;
     x->put_most = row->size;
-    gateway_access_all(GATEWAY_NOBODY, &x->access);
-    x->access.verbs = 0;
-    (void)snprintf(x->access.actor, sizeof(x->access.actor), "link:%s", row->id);
-    text_set(x->access.run, row->run);
+    act_as(x, row);
     if (x->content_length >= 0 && row->size != 0 && (uint64_t)x->content_length > row->size)
         return err_set(err, ERR_TOO_LARGE, "this link takes at most %llu bytes",
                        (unsigned long long)row->size);

@@ -88,6 +88,6 @@ exchange_reply_problem(struct exchange *x, const struct err *why)
         status_headers(x, status, &err) < 0)
         log_error(http, "an error answer is incomplete: %s", err.msg);
     if (status >= 500)
-        log_warn(http, "%s %.200s -> %d %s trace=%s", x->method, x->raw, status, why->msg,
-                 x->trace);
+        log_warn(http, "%s %.200s -> %d %s trace=%s", x->method, exchange_shown(x), status,
+                 why->msg, x->trace);
 }

@@ -298,7 +298,8 @@ send_reply(struct pending *pending, struct MHD_Connection *mhd, bool close)
     (void)MHD_add_response_header(response, "Holdfast-Trace", x->trace);
     if (close)
         (void)MHD_add_response_header(response, "Connection", "close");
-    log_debug(http, "%s %.200s -> %d trace=%s", x->method, x->raw, x->reply.status, x->trace);
+    log_debug(http, "%s %.200s -> %d trace=%s", x->method, exchange_shown(x), x->reply.status,
+              x->trace);
     gateway_metrics_answered(x->reply.status, clock_mono_ns() - pending->begun_ns);
     enter_phase(pending->server, mhd, GATEWAY_PHASE_REPLY, 0);
     enum MHD_Result queued = MHD_queue_response(mhd, (unsigned)x->reply.status, response);
