@@ -110,7 +110,7 @@ struct verify_call {
     volume_audit_finding_fn *fn;
     void *arg;
     struct audit_verified *out;
-    const char *where;
+    char where[LIMIT_KEY + 1];
     struct audit_link known; /* what the index remembers */
     bool seen;               /* the record that it remembers is there */
     uint64_t sent;           /* the first record of the last segment that was sent */
@@ -146,13 +146,13 @@ verify_segments(struct verify_call *call, struct err *err)
     audit_walk_init(&walk);
     walk.fn = check_line;
     walk.arg = call;
-    call->where = name;
     int rc = audit_segments_list(dir, &list, err);
     for (size_t i = 0; rc == 0 && i < list.count; i++) {
         char *data = NULL;
         size_t len = 0;
         struct err damaged = ERR_INIT;
         audit_segment_name(&list.item[i], name);
+        text_set(call->where, name);
         walk.open = i + 1 == list.count;
         if (audit_segment_read(dir, &list.item[i], &data, &len, &damaged) != 0) {
             rc = tell(call, 0, damaged.msg, err);
@@ -224,7 +224,7 @@ verify_object(struct verify_call *call, struct audit_walk *walk,
     size_t len = 0;
     struct err damaged = ERR_INIT;
     audit_key(call->service->audit, segment, key);
-    call->where = key;
+    text_set(call->where, key);
     if (fetch(call->service, key, &data, &len, &damaged) != 0) {
         if (damaged.code != ERR_CORRUPT)
             return err_set(err, damaged.code, "%s", damaged.msg);
@@ -258,7 +258,7 @@ verify_bucket(struct verify_call *call, struct err *err)
         rc = verify_object(call, &walk, &bucket.list.item[i], err);
     audit_segments_release(&bucket.list);
     call->out->bucket_records = walk.records;
-    call->where = "the bucket";
+    text_set(call->where, "the bucket");
     if (rc == 0 && walk.last.seq < call->sent)
         rc = tell(call, walk.last.seq, "segments that were sent are missing behind this record",
                   err);
@@ -275,7 +275,7 @@ volume_audit_verify(struct volume_service *service, bool bucket, volume_audit_fi
     if (audit_head_get(service, &call.known, err) != 0 ||
         audit_sent_get(service, &call.sent, err) != 0 || verify_segments(&call, err) != 0)
         return -1;
-    call.where = "the end";
+    text_set(call.where, "the end");
     if (call.known.seq != 0 && !call.seen) {
         const char *what = out->head < call.known.seq
                                ? "records were cut off: the index remembers more"

@@ -88,6 +88,7 @@ audit_segments_list(int dir, struct audit_segments *out, struct err *err)
     }
     int rc = 0;
     const struct dirent *entry;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own */
     while (rc == 0 && (entry = readdir(names)) != NULL) {
         struct audit_segment segment;
         if (audit_segment_parse(entry->d_name, &segment))
