@@ -2,7 +2,8 @@
 # Two gateways on one bucket, eight writers over HTTP and in mounts on 50 shared files, and a store in trouble: each version that a
 # writer was told is saved is the present one, in the history or a conflict afterwards, its bytes whole; none is lost, none in silence.
 # Read from the bucket with another client. INV-3, INV-10, promises 1 to 3; S28, S14, S4
-# HOLDFAST_TEST_LONG=1: 20,000 operations on Ceph RGW. HOLDFAST_SEED=N: the choices of an earlier run.
+# HOLDFAST_TEST_LONG=1: 20,000 operations on Ceph RGW, and in small on stores with the rules of R2; HOLDFAST_TWO_ROUNDS (below): only
+# these. HOLDFAST_SEED=N: the choices of an earlier run.
 # timeout: 240
 # long-timeout: 7200
 . "$(dirname "$0")/../support/lib.sh"
@@ -19,10 +20,11 @@ PIDS=() URLS=() RELAYS=() PORTS=() SYNC=(close background)
 
 # ---- a store, and a relay before it for each gateway ----
 relays() {
-    local i
+    local i port=${S3_ENDPOINT##*:}
+    WHERE=${port#"${port%%/*}"} # the path of an endpoint that has one
     for i in 0 1; do
         RELAYS[i]=$WORK/$ROUND-away-${NAMES[i]}
-        python3 "$SUPPORT/relay.py" "${RELAYS[i]}" "${S3_ENDPOINT##*:}" >"$WORK/relay.port" 2>>"$WORK/relay.log" &
+        python3 "$SUPPORT/relay.py" "${RELAYS[i]}" "${port%%/*}" >"$WORK/relay.port" 2>>"$WORK/relay.log" &
         defer "stop_pid $!"
         wait_until 10 grep -q '^[0-9]' "$WORK/relay.port" || fail_now 'a relay does not start'
         PORTS[i]=$(cat "$WORK/relay.port")
@@ -48,7 +50,7 @@ holdfast() { # NUMBER ARG...
     HOLDFAST_STATE=$(state_of "$number") "$HOLDFAST" "$@"
 }
 serve() { # NUMBER
-    gateway_start "$(state_of "$1")" "s3://$BUCKET?endpoint=http://127.0.0.1:${PORTS[$1]}&region=$S3_REGION&style=path" \
+    gateway_start "$(state_of "$1")" "s3://$BUCKET?endpoint=http://127.0.0.1:${PORTS[$1]}$WHERE&region=$S3_REGION&style=path" \
         --list-ttl 1s --stop-timeout 30s ${HOLDFAST_TWO_LOG:+--log $HOLDFAST_TWO_LOG}
     PIDS[$1]=$GATEWAY_PID URLS[$1]=$URL
     "$HOLDFAST" volume show v >/dev/null 2>&1 || check_status 0 "$HOLDFAST" volume create v --sync "${SYNC[$1]}"
@@ -105,11 +107,11 @@ judged() {
         fail "round $ROUND: not everything that was told is so"
 }
 
-shared_writing() { # OPERATIONS SECONDS
+shared_writing() { # OPERATIONS SECONDS [ROLE]
     HELD='' ROUND=shared SYNC=(close background) SYNC_A=close
     note '-- a store that judges conditions: both gateways write'
     PHASE=0
-    fault_store
+    if [ -n "${3:-}" ]; then fault_store --role "$3"; else fault_store; fi
     serve 0
     serve 1
     work "$1" "$2" 10
@@ -181,7 +183,36 @@ on_rgw() {
     leased_writing "$@" 'deletes: degraded'
 }
 
-if [ "${HOLDFAST_TEST_LONG:-0}" = 1 ]; then
+on_r2() {
+    local line
+    HELD='' ROUND=r2 BUCKET=two FAULTS='' SERVER=$WORK/r2-server
+    note "-- R2's own local server: the lease too"
+    defer "'$SUPPORT/r2.sh' wipe '$SERVER'"
+    "$SUPPORT/r2.sh" start "$SERVER" >/dev/null || fail_now 'r2 does not start'
+    "$SUPPORT/r2.sh" bucket "$SERVER" "$BUCKET" || fail_now 'no bucket on r2'
+    while read -r line; do export "${line?}"; done < <("$SUPPORT/r2.sh" env "$SERVER")
+    relays
+    leased_writing "$@" 'deletes: degraded'
+}
+on_r2_rules() {
+    HELD='' ROUND=rules
+    note "-- R2's rules: one write per second and key, composed names, equal parts, weak copies and deletes"
+    fault_store --role one-write,nfc,equal-parts,weak-copy
+    leased_writing "$@" 'deletes: degraded'
+}
+
+# HOLDFAST_TWO_ROUNDS='NAME...': only these, in small.
+if [ -n "${HOLDFAST_TWO_ROUNDS:-}" ]; then
+    for round in $HOLDFAST_TWO_ROUNDS; do
+        case $round in
+        r2) FAULT_EVERY=0 on_r2 "${HOLDFAST_OPERATIONS:-300}" 20 2 ;;
+        r2-rules) FAULT_EVERY=0 on_r2_rules "${HOLDFAST_OPERATIONS:-300}" 20 2 ;;
+        one-write) shared_writing "${HOLDFAST_OPERATIONS:-600}" 20 one-write ;;
+        *) fail_now "no round '$round'" ;;
+        esac
+    done
+elif [ "${HOLDFAST_TEST_LONG:-0}" = 1 ]; then
+    HOLDFAST_TWO_ROUNDS='r2 r2-rules one-write' "$0" || fail 'on a store with the rules of R2'
     on_rgw "${HOLDFAST_OPERATIONS:-20000}" 300 10
     shared_writing "${HOLDFAST_OPERATIONS:-20000}" 1200
     without_conditions "${HOLDFAST_OPERATIONS:-5000}" 300 6
