@@ -101,6 +101,9 @@ int client_json(struct cli *cli, const struct json_call *call, json_t **out,
                 struct err *err) MUST_CHECK;
 /* STATE of this call: --state, HOLDFAST_STATE, the file, the default. */
 int client_state(struct cli *cli, char *out, size_t size, struct err *err) MUST_CHECK;
+/* "&name=value", percent-encoded; nothing for NULL. */
+int client_query_add(struct buf *target, const char *name, const char *value,
+                     struct err *err) MUST_CHECK;
 /* prefix + "/" + volume + "/" + path, percent-encoded. */
 int client_target(const char *prefix, const char *volume, const char *path, struct buf *out,
                   struct err *err) MUST_CHECK;

@@ -521,6 +521,16 @@ client_json(struct cli *cli, const struct json_call *call, json_t **out, struct 
 }
 
 int
+client_query_add(struct buf *target, const char *name, const char *value, struct err *err)
+{
+    if (!value)
+        return 0;
+    if (buf_appendf(target, err, "&%s=", name) < 0)
+        return -1;
+    return percent_encode(value, strlen(value), false, target, err);
+}
+
+int
 client_target(const char *prefix, const char *volume, const char *path, struct buf *out,
               struct err *err)
 {

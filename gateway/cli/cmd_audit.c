@@ -14,16 +14,6 @@ struct audit_words {
     bool local;
 };
 
-static int
-add_query(struct buf *target, const char *name, const char *value, struct err *err)
-{
-    if (!value)
-        return 0;
-    if (buf_appendf(target, err, "&%s=", name) < 0)
-        return -1;
-    return percent_encode(value, strlen(value), false, target, err);
-}
-
 static void
 show_record(const json_t *r)
 {
@@ -52,13 +42,14 @@ page_target(const struct audit_words *w, uint64_t limit, int64_t cursor, struct 
 {
     if (buf_appendf(target, err, "/v1/audit?limit=%llu&cursor=%lld",
                     (unsigned long long)(limit < PAGE ? limit : PAGE), (long long)cursor) < 0 ||
-        add_query(target, "run", w->run, err) < 0 ||
-        add_query(target, "volume", w->volume, err) < 0 ||
-        add_query(target, "path", w->path, err) < 0 || add_query(target, "verb", w->verb, err) < 0)
+        client_query_add(target, "run", w->run, err) < 0 ||
+        client_query_add(target, "volume", w->volume, err) < 0 ||
+        client_query_add(target, "path", w->path, err) < 0 ||
+        client_query_add(target, "verb", w->verb, err) < 0)
         return -1;
-    return add_query(target, "since", w->since, err) < 0
+    return client_query_add(target, "since", w->since, err) < 0
                ? -1
-               : add_query(target, "until", w->until, err);
+               : client_query_add(target, "until", w->until, err);
 }
 
 /* Page after page; with --json all of them are one document. */

@@ -29,12 +29,8 @@ make_target(const struct events *events, struct buf *out, struct err *err)
         return -1;
     if (!events->has_place)
         return 0;
-    if (buf_appendf(out, err, "&volume=%s", place->volume) < 0)
-        return -1;
-    if (place->path[0] == '\0')
-        return 0;
-    return buf_append_str(out, "&prefix=", err) < 0 ||
-                   percent_encode(place->path, strlen(place->path), false, out, err) < 0
+    return client_query_add(out, "volume", place->volume, err) < 0 ||
+                   client_query_add(out, "prefix", place->path[0] ? place->path : NULL, err) < 0
                ? -1
                : 0;
 }

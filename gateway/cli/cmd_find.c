@@ -17,17 +17,6 @@ struct find_ask {
 };
 
 static int
-add_text(struct buf *target, const char *name, const char *value, struct err *err)
-{
-    if (!value)
-        return 0;
-    return buf_appendf(target, err, "&%s=", name) < 0 ||
-                   percent_encode(value, strlen(value), false, target, err) < 0
-               ? -1
-               : 0;
-}
-
-static int
 add_filters(const struct find_ask *ask, struct buf *target, struct err *err)
 {
     char newer[TIME_RFC3339_SIZE];
@@ -40,8 +29,8 @@ add_filters(const struct find_ask *ask, struct buf *target, struct err *err)
         return -1;
     if (ask->list && buf_append_str(target, "&list=true", err) < 0)
         return -1;
-    return add_text(target, "kind", ask->kind, err) < 0 ||
-                   add_text(target, "newer", ask->newer ? newer : NULL, err) < 0
+    return client_query_add(target, "kind", ask->kind, err) < 0 ||
+                   client_query_add(target, "newer", ask->newer ? newer : NULL, err) < 0
                ? -1
                : 0;
 }
@@ -130,7 +119,7 @@ find_place(struct cli *cli, struct find_ask *ask, const char *word, const char *
     if (buf_appendf(&query, err, "/v1/find/%s?", place.volume) < 0 ||
         buf_append_str(&query, "prefix=", err) < 0 ||
         percent_encode(place.path, strlen(place.path), false, &query, err) < 0 ||
-        add_text(&query, "glob", glob, err) < 0 || add_filters(ask, &query, err) < 0)
+        client_query_add(&query, "glob", glob, err) < 0 || add_filters(ask, &query, err) < 0)
         return -1;
     int rc = ask_pages(cli, ask, place.volume, buf_cstr(&query), &all, err);
     scope_json *held = all;

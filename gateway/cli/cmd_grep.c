@@ -20,17 +20,6 @@ struct grep_ask {
     int64_t last_line;
 };
 
-static int
-add_text(struct buf *target, const char *name, const char *value, struct err *err)
-{
-    if (!value)
-        return 0;
-    return buf_appendf(target, err, "&%s=", name) < 0 ||
-                   percent_encode(value, strlen(value), false, target, err) < 0
-               ? -1
-               : 0;
-}
-
 static void
 print_match(struct grep_ask *ask, const char *volume, const json_t *match)
 {
@@ -189,10 +178,10 @@ grep_place(struct cli *cli, struct grep_ask *ask, const char *pattern, const cha
                     ask->files   ? "files"
                     : ask->count ? "count"
                                  : "lines") < 0 ||
-        add_text(&query, "q", pattern, err) < 0 ||
-        add_text(&query, "prefix", place.path, err) < 0 ||
-        add_text(&query, "include", ask->include, err) < 0 ||
-        add_text(&query, "context", ask->context, err) < 0 ||
+        client_query_add(&query, "q", pattern, err) < 0 ||
+        client_query_add(&query, "prefix", place.path, err) < 0 ||
+        client_query_add(&query, "include", ask->include, err) < 0 ||
+        client_query_add(&query, "context", ask->context, err) < 0 ||
         (ask->fetch && buf_appendf(&query, err, "&fetch=%llu", (unsigned long long)fetch) < 0))
         return -1;
     return ask_pages(cli, ask, place.volume, buf_cstr(&query), err);
