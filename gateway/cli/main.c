@@ -37,7 +37,8 @@ const struct cli_command cli_commands[] = {
       "  --store URL  where no gateway runs: the store of the state directory\n" STANDARD
       "  status 0: clean, 1: something was found\n",
       "holdfast fsck reports --full", cmd_fsck },
-    { "volume", "create|list|show|set|delete [NAME] [OPTION...]", "volumes",
+    { "volume", "create|list|show|set|delete [NAME] [OPTION...]",
+      "make, list, change and forget volumes",
       "  --prefix P        key prefix in the bucket (NAME/)\n  --quota BYTES     0: none\n"
       "  --history DAYS    how long replaced and removed versions are kept (30; 0: not)\n"
       "  --history-versions N  how many of a file at most (0: any number)\n"
@@ -66,7 +67,7 @@ const struct cli_command cli_commands[] = {
       "  --force      although in use or not synced: what is left stays here and goes up later\n"
       "  --timeout S  of the wait for the bucket (30, with --force 5)\n",
       "holdfast umount /srv/reports", cmd_umount },
-    { "mounts", "", "the mounts", STANDARD, "holdfast mounts --json", cmd_mounts },
+    { "mounts", "", "what is mounted where", STANDARD, "holdfast mounts --json", cmd_mounts },
     { "run",
       "[-v VOLUME[@SNAPSHOT][/FOLDER][:ro][@PATH]]... [--timeout 60] [--net none|host] [--run ID] "
       "-- COMMAND "
@@ -160,7 +161,8 @@ const struct cli_command cli_commands[] = {
       "  --inline       browsers show it, else they save it\n"
       "  --proxy        the gateway sends the bytes, the client never sees the bucket\n" STANDARD,
       "holdfast publish reports:/clean.csv --expires 2h", cmd_publish },
-    { "link", "create VOLUME:/path [--put] [OPTION...] | list | show ID | revoke ID", "links",
+    { "link", "create VOLUME:/path [--put] [OPTION...] | list | show ID | revoke ID",
+      "links to files, and for files that others bring",
       "  create takes the options of publish, and\n"
       "  --put          the link takes a new file for this path instead of giving one\n"
       "  --max-bytes N  of such a file\n" STANDARD,
