@@ -116,6 +116,13 @@ add_version(void *arg, const struct volume_version *version, struct err *err)
     return exchange_list_add(&versions->list, json_incref(object), err);
 }
 
+/* The trash is told inside one read of the index: what is known of inputs stands in each file's own history. */
+static int
+add_removed(void *arg, const struct volume_version *version, struct err *err)
+{
+    return exchange_list_add(arg, version_json(version), err);
+}
+
 /* How many are asked for: one more than are shown, so that the answer knows whether there are more. */
 static int
 read_limit(struct exchange *x, struct exchange_list *list, unsigned *ask, struct err *err)
@@ -162,22 +169,20 @@ gateway_history_trash(struct exchange *x, struct err *err)
     struct volume_ctx ctx;
     char prefix[LIMIT_PATH + 1];
     scope_json *items = json_array();
-    struct versions versions = { .list = { .items = items, .room = EXCHANGE_LIST_ROOM },
-                                 .service = x->gateway->service,
-                                 .access = &x->access };
+    struct exchange_list list = { .items = items, .room = EXCHANGE_LIST_ROOM };
     struct volume_history_want want = { .path = prefix };
     if (!items)
         return err_nomem(err);
     exchange_ctx(x, 30, &ctx);
-    if (read_limit(x, &versions.list, &want.limit, err) < 0 ||
+    if (read_limit(x, &list, &want.limit, err) < 0 ||
         gateway_tree_prefix(x, prefix, err) < 0 || gateway_volume_of(x, &info, err) < 0)
         return -1;
     want.volume = info.id;
-    if (volume_trash_each(x->gateway->service, &ctx, &want, add_version, &versions, err) < 0)
+    if (volume_trash_each(x->gateway->service, &ctx, &want, add_removed, &list, err) < 0)
         return -1;
     return exchange_reply_json(x, 200,
                                json_pack("{s:s, s:o, s:O, s:b}", "volume", x->name, "prefix",
                                          json_bytes(prefix, strlen(prefix)), "files", items,
-                                         "truncated", (int)versions.list.truncated),
+                                         "truncated", (int)list.truncated),
                                err);
 }

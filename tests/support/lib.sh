@@ -31,7 +31,7 @@ lib_end() {
     for ((i = ${#LIB_DEFERRED[@]} - 1; i >= 0; i--)); do eval "${LIB_DEFERRED[i]}" || true; done
     if [ "$status" = 0 ] && [ "$LIB_FAILED" != 0 ]; then status=1; fi
     if [ "$status" != 0 ] && [ "$status" != 77 ]; then
-        tail -n 30 "$WORK"/*.log 2>/dev/null >&2 || true
+        tail -n 30 "$WORK"/*.log >&2 2>/dev/null || true
     fi
     if [ -n "${KEEP:-}" ]; then echo "kept: $WORK" >&2; else rm -rf -- "$WORK"; fi
     exit "$status"
