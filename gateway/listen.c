@@ -119,12 +119,11 @@ gateway_listen_unix(const char *path, int type, struct err *err)
         return err_sys(err, errno, "cannot make a socket");
     if (unlink(path) < 0 && errno != ENOENT)
         return err_sys(err, errno, "cannot replace '%s'", path);
-    mode_t mask = umask(0117); /* 0660 from the first moment on */
-    int rc = bind(fd, (const struct sockaddr *)&address, sizeof(address));
-    int sys = errno;
-    (void)umask(mask);
-    if (rc < 0)
-        return err_sys(err, sys, "cannot listen on '%s'", path);
+    /* The socket's mode, less the umask, becomes the name's, which is widened then. Not by umask(): that is the whole process's, and a
+     * folder that another thread makes meanwhile could never be entered. */
+    if (fchmod(fd, 0600) < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ||
+        chmod(path, 0660) < 0)
+        return err_sys(err, errno, "cannot listen on '%s'", path);
     if (listen(fd, BACKLOG) < 0)
         return err_sys(err, errno, "cannot listen on '%s'", path);
     return steal_fd(&fd);
