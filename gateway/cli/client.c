@@ -393,8 +393,8 @@ take_body(struct link *link, const struct client_request *request, struct client
         if (rc == 0)
             return length < 0
                        ? 0
-                       : err_set(err, ERR_GATEWAY_AWAY,
-                                 "the answer was cut, %lld bytes are missing", (long long)length);
+                       : err_set(err, ERR_AGAIN, "the answer was cut, %lld bytes are missing",
+                                 (long long)length);
         size_t len = link->to - link->from;
         if (length > 0 && len > (size_t)length)
             len = (size_t)length;

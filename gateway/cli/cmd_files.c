@@ -167,6 +167,22 @@ cmd_cat(struct cli *cli, int argc, char **argv, struct err *err)
     return count < 0 ? -1 : 0;
 }
 
+/* An answer is cut where the file gets another version on its way (docs/http.md): then once more, from the start. */
+static int
+fetch_whole(struct cli *cli, const struct place *place, const char *version, int fd,
+            struct err *err)
+{
+    for (int tries = 0;; tries++) {
+        if (place_fetch(cli, place, version, fd, place_name(place->path), err) == 0)
+            return 0;
+        if (err->code != ERR_AGAIN || tries == 4)
+            return -1;
+        if (ftruncate(fd, 0) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+            return err_sys(err, errno, "cannot begin the file anew");
+        *err = (struct err)ERR_INIT;
+    }
+}
+
 /* Beside the target, then renamed: nobody sees a half file, and a failed get leaves the old one. */
 static int
 fetch_to_file(struct cli *cli, const struct place *place, const char *version, const char *target,
@@ -186,7 +202,7 @@ fetch_to_file(struct cli *cli, const struct place *place, const char *version, c
         return err_sys(err, errno, "cannot write beside '%s'", path);
     mode_t mask = umask(0);
     (void)umask(mask);
-    int rc = place_fetch(cli, place, version, fd, place_name(path), err);
+    int rc = fetch_whole(cli, place, version, fd, err);
     if (rc == 0 &&
         (fchmod(fd, 0666 & ~mask) < 0 || close(steal_fd(&fd)) < 0 || rename(temp, path) < 0))
         rc = err_sys(err, errno, "cannot write '%s'", path);
