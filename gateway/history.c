@@ -174,8 +174,8 @@ gateway_history_trash(struct exchange *x, struct err *err)
     if (!items)
         return err_nomem(err);
     exchange_ctx(x, 30, &ctx);
-    if (read_limit(x, &list, &want.limit, err) < 0 ||
-        gateway_tree_prefix(x, prefix, err) < 0 || gateway_volume_of(x, &info, err) < 0)
+    if (read_limit(x, &list, &want.limit, err) < 0 || gateway_tree_prefix(x, prefix, err) < 0 ||
+        gateway_volume_of(x, &info, err) < 0)
         return -1;
     want.volume = info.id;
     if (volume_trash_each(x->gateway->service, &ctx, &want, add_removed, &list, err) < 0)

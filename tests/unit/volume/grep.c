@@ -91,6 +91,7 @@ fetches_what_it_may(void **state)
     save("theirs.txt", "one\ntwo hit\nthree\nfour\n");
     buf_clear(&seen);
     result = grep((struct volume_grep){ .pattern = "hit", .context = 1, .folder = "theirs.txt" });
+    assert_int_equal(result.hits, 1);
     assert_string_equal(buf_cstr(&seen),
                         "theirs.txt:1-one\ntheirs.txt:2:two hit\ntheirs.txt:3-three\n");
     buf_release(&seen);
