@@ -207,6 +207,7 @@ if [ -n "${HOLDFAST_TWO_ROUNDS:-}" ]; then
         case $round in
         r2) FAULT_EVERY=0 on_r2 "${HOLDFAST_OPERATIONS:-300}" 20 2 ;;
         r2-rules) FAULT_EVERY=0 on_r2_rules "${HOLDFAST_OPERATIONS:-300}" 20 2 ;;
+        rgw) on_rgw "${HOLDFAST_OPERATIONS:-2000}" 300 2 ;;
         one-write) shared_writing "${HOLDFAST_OPERATIONS:-600}" 20 one-write ;;
         *) fail_now "no round '$round'" ;;
         esac
