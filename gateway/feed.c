@@ -19,6 +19,7 @@
 #define FILE_BEFORE "events.before.jsonl"
 #define FILE_MAX (8u << 20) /* then it becomes the one before */
 #define QUEUE_MAX 65536u
+#define NAMES 64u
 
 struct raw {
     struct raw *next;
@@ -46,12 +47,15 @@ struct feed {
     uint64_t begin, end; /* places in the ring, ever rising */
     uint64_t next;       /* number of the next item */
     /* the feed's thread */
+    int64_t wanted; /* of note_name() */
     pthread_t thread;
     bool started;
     int dir, fd;
     uint64_t file_size;
-    int64_t named; /* volume of `name` */
-    char name[LIMIT_VOLUME_NAME + 1];
+    struct {
+        int64_t volume; /* 0: none yet */
+        char name[LIMIT_VOLUME_NAME + 1];
+    } names[NAMES]; /* by volume; neither number nor name is ever given to another */
 };
 
 /* ---- items ---- */
@@ -87,21 +91,22 @@ push_locked(struct feed *feed, struct item *item)
 }
 
 static int
-set_path(json_t *line, const char *path)
+set_path(json_t *line, const char *path, bool whole)
 {
     size_t len = strlen(path);
     struct err err = ERR_INIT;
     scope_buf coded;
     if (utf8_valid(path, len))
-        return json_object_set_new(line, "path", json_stringn(path, len));
+        return json_object_set_new(line, whole ? "path" : "name", json_stringn(path, len));
     buf_init(&coded, 2 * (size_t)LIMIT_PATH + 16);
     if (base64_encode(path, len, &coded, &err) < 0)
         return -1;
-    return json_object_set_new(line, "path_b64", json_string(buf_cstr(&coded)));
+    return json_object_set_new(line, whole ? "path_b64" : "name_b64",
+                               json_string(buf_cstr(&coded)));
 }
 
 static struct item *
-make_item(uint64_t seq, const struct raw *raw, const char *volume, const char *path)
+make_item(uint64_t seq, const struct raw *raw, const char *volume, const char *path, bool whole)
 {
     char when[TIME_RFC3339_SIZE];
     struct err err = ERR_INIT;
@@ -114,10 +119,10 @@ make_item(uint64_t seq, const struct raw *raw, const char *volume, const char *p
     buf_init(&text, 64u << 10);
     if (!line || (op && json_object_set_new(line, "op", json_string(op)) < 0) ||
         (volume[0] && (json_object_set_new(line, "volume", json_string(volume)) < 0 ||
-                       set_path(line, path) < 0)) ||
+                       set_path(line, path, whole) < 0)) ||
         json_print(line, &text, &err) < 0)
         return NULL;
-    return item_new(seq, type, volume, path, buf_cstr(&text));
+    return item_new(seq, type, volume, whole ? path : "", buf_cstr(&text));
 }
 
 /* ---- the file ---- */
@@ -266,9 +271,10 @@ note_name(void *arg, const struct volume_info *info, struct err *err)
 {
     struct feed *feed = arg;
     (void)err;
-    if (info->id == feed->named)
-        text_set(feed->name, info->name);
-    return 0;
+    unsigned at = (unsigned)(info->id % NAMES);
+    feed->names[at].volume = info->id;
+    text_set(feed->names[at].name, info->name);
+    return info->id == feed->wanted ? 1 : 0;
 }
 
 /* "" when it is not, or no longer, known. */
@@ -276,26 +282,26 @@ static const char *
 volume_name(struct feed *feed, int64_t volume)
 {
     struct err err = ERR_INIT;
+    unsigned at = (unsigned)(volume % NAMES);
     if (volume == 0)
         return "";
-    if (feed->named != volume) {
-        feed->named = volume;
-        feed->name[0] = '\0';
-        if (volume_each(feed->volumes, note_name, feed, &err) < 0 || feed->name[0] == '\0')
-            feed->named = 0;
-    }
-    return feed->name;
+    feed->wanted = volume;
+    if (feed->names[at].volume != volume && volume_each(feed->volumes, note_name, feed, &err) < 0)
+        return "";
+    return feed->names[at].volume == volume ? feed->names[at].name : "";
 }
 
-/* A folder that is gone leaves only the name. */
-static void
+/* False: the folder is gone, only the name is left. */
+static bool
 path_of(struct feed *feed, const struct raw *raw, char *out, size_t size)
 {
     char parent[LIMIT_PATH + 1] = "";
     struct err gone = ERR_INIT;
-    if (volume_path(feed->volumes, raw->parent, parent, sizeof(parent), &gone) < 0)
+    bool known = volume_path(feed->volumes, raw->parent, parent, sizeof(parent), &gone) == 0;
+    if (!known)
         parent[0] = '\0';
     (void)snprintf(out, size, "%s%s%s", parent, parent[0] && raw->name[0] ? "/" : "", raw->name);
+    return known;
 }
 
 static void
@@ -303,11 +309,12 @@ tell(struct feed *feed, const struct raw *raw, struct buf *batch)
 {
     char path[LIMIT_PATH + LIMIT_NAME + 2] = "";
     const char *volume = volume_name(feed, raw->volume);
+    bool whole = true;
     if (raw->volume != 0 && volume[0] == '\0')
         return; /* of a volume that was removed */
     if (raw->volume != 0)
-        path_of(feed, raw, path, sizeof(path));
-    struct item *item = make_item(feed->next, raw, volume, path);
+        whole = path_of(feed, raw, path, sizeof(path));
+    struct item *item = make_item(feed->next, raw, volume, path, whole);
     scope_unlock pthread_mutex_t *held = scope_lock(&feed->lock);
     (void)held;
     if (!item) {

@@ -174,22 +174,12 @@ put_cache(struct page *page, const struct volume_status *status)
 
 /* ---- what is to be done ---- */
 static int
-note_oldest(void *arg, const struct volume_unsynced *row, struct err *err)
-{
-    int64_t *oldest = arg;
-    (void)err;
-    if (*oldest == 0 || row->since_ns < *oldest)
-        *oldest = row->since_ns;
-    return 0;
-}
-
-static int
 put_work(struct page *page, struct volume_service *service, const struct volume_status *status,
          struct err *err)
 {
     int64_t oldest = 0;
     struct volume_history_kept kept;
-    if (volume_unsynced_each(service, 0, 10000, note_oldest, &oldest, err) < 0 ||
+    if (gateway_state_oldest(service, &oldest, err) < 0 ||
         volume_history_usage(service, 0, &kept, err) < 0)
         return -1;
     int64_t age = oldest ? clock_wall_ns() - oldest : 0;

@@ -51,6 +51,9 @@ int gateway_conflicts_mark(struct exchange *x, int64_t volume, const char *dir, 
 /* Adds `next_snapshot` where the volume has a rule. */
 int gateway_snapshots_next(struct volume_service *service, const struct volume_info *info,
                            json_t *out, struct err *err) MUST_CHECK;
+/* Since when (wall) the oldest change waits for the bucket, 0: none does. */
+int gateway_state_oldest(struct volume_service *service, int64_t *since_ns,
+                         struct err *err) MUST_CHECK;
 /* The number of the volume that `?volume=` names, 0 without one. */
 int gateway_state_volume(struct exchange *x, int64_t *volume, struct err *err) MUST_CHECK;
 int gateway_volume_of(struct exchange *x, struct volume_info *out, struct err *err) MUST_CHECK;

@@ -127,6 +127,13 @@ note_oldest(void *arg, const struct volume_unsynced *row, struct err *err)
     return 0;
 }
 
+int
+gateway_state_oldest(struct volume_service *service, int64_t *since_ns, struct err *err)
+{
+    *since_ns = 0;
+    return volume_unsynced_each(service, 0, 10000, note_oldest, since_ns, err);
+}
+
 struct mount_counts {
     uint64_t active, failed;
     uint64_t plain; /* without passthrough */
@@ -212,7 +219,7 @@ gateway_state_status(struct exchange *x, struct err *err)
     struct volume_history_kept kept;
     if (volume_status(x->gateway->service, &status, err) < 0 ||
         volume_history_usage(x->gateway->service, 0, &kept, err) < 0 ||
-        volume_unsynced_each(x->gateway->service, 0, 10000, note_oldest, &oldest, err) < 0)
+        gateway_state_oldest(x->gateway->service, &oldest, err) < 0)
         return -1;
     if (x->gateway->mounts && mount_each(x->gateway->mounts, count_mount, &counts, err) < 0)
         return -1;

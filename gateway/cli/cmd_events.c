@@ -53,15 +53,18 @@ show(const json_t *event)
     scope_buf coded;
     struct err err = ERR_INIT;
     const char *op = get_text(event, "op");
-    const char *bytes = get_text(event, "path_b64");
+    /* Of what lay in a folder that is gone only the name is known. */
+    bool whole = !json_object_get(event, "name") && !json_object_get(event, "name_b64");
+    const char *bytes = get_text(event, whole ? "path_b64" : "name_b64");
     buf_init(&coded, LIMIT_PATH + LIMIT_NAME + 2);
     format_local(get_text(event, "time"), when);
     const char *shown = bytes[0] && base64_decode(bytes, strlen(bytes), &coded, &err) == 0
                             ? buf_cstr(&coded)
-                            : get_text(event, "path");
+                            : get_text(event, whole ? "path" : "name");
     if (json_object_get(event, "volume"))
-        print_line("%lld  %s  %-9s  %s:%s", (long long)get_int(event, "seq"), when,
-                   op[0] ? op : get_text(event, "type"), get_text(event, "volume"), shown);
+        print_line("%lld  %s  %-9s  %s:%s%s", (long long)get_int(event, "seq"), when,
+                   op[0] ? op : get_text(event, "type"), get_text(event, "volume"),
+                   whole ? "" : ".../", shown);
     else
         print_line("%lld  %s  %s", (long long)get_int(event, "seq"), when, get_text(event, "type"));
 }

@@ -53,6 +53,19 @@ check_eq 'what was missed' 'early late' "$(grep '^[0-9]' "$WORK/second" | cut -f
 check_eq 'nothing said to be lost' 0 "$(grep -cE 'gap|lost' "$WORK/second")"
 stop_pid "$FOLLOWER"
 
+# ---- a whole folder that goes: nothing is told to have lain elsewhere ----
+for i in 1 2 3 4 5; do put "gone/deep/inner$i" x; done
+check_status 0 "$HOLDFAST" rm -r v:/gone
+# shellcheck disable=SC2317 # called by wait_until
+gone() {
+    api GET "/v1/events?follow=false&since=$LAST&volume=v" >"$WORK/gone.json"
+    jq -e '[.events[] | select(.op == "remove" and .path == "gone")] | length == 1' "$WORK/gone.json"
+}
+wait_until 20 gone || fail "the folder's end is not told: $(cat "$WORK/gone.json")"
+check_eq 'each file, by its path or its name alone' 'inner1 inner2 inner3 inner4 inner5' \
+    "$(jq -r '.events[] | select(.op == "remove") | .name // .path' "$WORK/gone.json" | sed -n 's|^\(gone/deep/\)\{0,1\}\(inner.\)$|\2|p' | sort | xargs)"
+check_eq 'no other path' '' "$(jq -r '.events[] | .path // empty' "$WORK/gone.json" | grep '^\(deep\|inner\)')"
+
 # ---- a document at a time ----
 api GET '/v1/events?follow=false&since=0&volume=v&prefix=d' >"$WORK/page.json"
 check_eq 'below a folder' 'd d/b d/b' "$(jq -r '[.events[] | select(.type == "change") | .path] | join(" ")' "$WORK/page.json")"
